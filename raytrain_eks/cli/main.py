@@ -1,0 +1,90 @@
+"""The command line's door: a table of verbs, each imported only when it is called.
+
+Exit codes: 0 done, 1 the job failed, 2 wrong usage, 3 findings in a file, 4 cluster unreachable or not allowed,
+5 time-out, 130 interrupted. Machine output goes to stdout, talk to stderr.
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+VERBS: dict[str, str] = {
+    "init": "Write a first cluster or job file that validates.",
+    "validate": "Check files; every problem with its line, its rule and its fix.",
+    "render": "Write every Kubernetes object of a cluster file, in the order of applying.",
+    "lint": "Find what cannot work in any Kubernetes manifests.",
+    "diff": "Compare two cluster files or bundles by meaning.",
+    "submit": "Run a job file on this machine, a Ray cluster or Kubernetes.",
+    "status": "Where a run is, on one screen.",
+    "logs": "The log of a run.",
+    "cancel": "Stop a run; its checkpoints stay.",
+    "resume": "Go on with a run from its last complete checkpoint.",
+    "ls": "The runs of a storage folder.",
+    "catalog": "Facts about EC2 instance types, with source and date.",
+    "explain": "Say what a field, a rendered object or a lint rule is about.",
+    "completion": "Print the shell's completion script.",
+    "version": "Print the version.",
+}
+"""Verb -> its one-line help. The verb `x` lives in `raytrain_eks.cli.x` as `command`; a reserved word gets a `_`."""
+
+NAMES = {"-h", "--help"}
+
+
+class Verbs(click.Group):
+    """A group that knows its verbs by name and imports one only to run it, so that `--help` stays fast."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command = import_module(f"raytrain_eks.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in VERBS:
+            from raytrain_eks.spec.problem import nearest
+
+            guess = nearest(args[0], VERBS)
+            context.fail(f"no verb `{args[0]}`" + (f"; did you mean `{guess}`?" if guess else ""))
+        return super().resolve_command(context, args)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="From one short YAML file to a trained model on Amazon EKS, on Ray.",
+)
+def cli() -> None:
+    """The group itself does nothing; the verbs do."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code; a person's mistake never shows a traceback."""
+    from raytrain_eks.cli.outcome import Outcome
+
+    code = 0
+    try:
+        code = cli.main(arguments, prog_name="raytrain-eks", standalone_mode=False) or 0
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except Exception as error:
+        code = Outcome.of(error)
+    sys.exit(code)

@@ -1,0 +1,41 @@
+"""Exit codes, and how an error becomes one: a person's mistake is a message, only our own bug is a traceback."""
+
+import os
+import sys
+from enum import IntEnum
+
+
+class Failure(Exception):
+    """A verb that cannot go on, with one clear message and an exit code."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
+class Outcome(IntEnum):
+    """What the process's exit code says."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    FINDINGS = 3
+    UNREACHABLE = 4
+    TIMEOUT = 5
+    INTERRUPTED = 130
+
+    @classmethod
+    def of(cls, error: BaseException) -> int:
+        """Say on stderr what happened and return the exit code; an unknown error is our bug and is raised again."""
+        from raytrain_eks.spec.problem import SpecError
+
+        if isinstance(error, SpecError):
+            print(error, file=sys.stderr)
+            return cls.FINDINGS
+        if isinstance(error, Failure):
+            print(error, file=sys.stderr)
+            return error.code
+        if isinstance(error, OSError) and error.filename is not None:
+            print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr)
+            return cls.USAGE
+        raise error

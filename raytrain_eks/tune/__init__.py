@@ -1,0 +1,1 @@
+"""Sweeps: many ordinary runs, steered by Ray Tune."""
