@@ -17,7 +17,7 @@ Mark = tuple[int, int]
 
 _INT = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_SPECIAL = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+_SPECIAL: dict[str, bool | None] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
 _SPECIAL |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INFINITE = re.compile(r"([-+]?)\.(inf|Inf|INF)\Z")
 _NAN = re.compile(r"\.(nan|NaN|NAN)\Z")
@@ -78,7 +78,8 @@ def read_documents(text: str, file: str) -> list[Document]:
         raise SpecError([problem.at(file, line, column)]) from None
     except (YAMLError, ValueError) as error:
         raise SpecError([Problem(path="(file)", rule=f"not valid YAML: {error}".splitlines()[0], file=file)]) from None
-    documents, problems = [], []
+    documents: list[Document] = []
+    problems: list[Problem] = []
     for node in nodes:
         document = Document(file=file, data=None)
         document.data = _build(node, (), document, problems, frozenset())
