@@ -2,3 +2,9 @@
 
 Pure. No number about an instance stands anywhere else in the code.
 """
+
+from raytrain_eks.catalog.choose import Choice, resolve_gpus
+from raytrain_eks.catalog.filter import where
+from raytrain_eks.catalog.instance import Instance, instance, instances, known
+
+__all__ = ["Choice", "Instance", "instance", "instances", "known", "resolve_gpus", "where"]
