@@ -1,0 +1,316 @@
+"""A training cluster, as a platform engineer writes it. Name, region and workers are required; the rest is derived.
+
+What a type of instance can give is not checked here but in `plan`, which knows the catalogue.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from raytrain_eks.spec.cluster_nodes import (
+    Capacity,
+    EksName,
+    Network,
+    Nodes,
+    Provisioner,
+    ProvisionerOrKind,
+    ServiceAccount,
+    ServiceAccountOrName,
+    nodes,
+    short,
+)
+from raytrain_eks.spec.cluster_operations import GitOps, Ground, Monitoring, MonitoringOrSwitch, Plugins
+from raytrain_eks.spec.cluster_queue import Kueue, Queue
+from raytrain_eks.spec.cluster_ray import (
+    Auth,
+    AuthOrMode,
+    Autoscaling,
+    Image,
+    KubernetesVersion,
+    Operator,
+    Ray,
+    Tolerance,
+    switched,
+)
+from raytrain_eks.spec.cluster_storage import Storage
+from raytrain_eks.spec.kubernetes import (
+    DNS_1035,
+    DNS_LABEL,
+    Label,
+    LabelKey,
+    LabelName,
+    SecretKey,
+    Taint,
+    Toleration,
+    Variable,
+    worded,
+)
+from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.problem import Problem
+from raytrain_eks.spec.quantity import Cpu, Memory
+
+ClusterName = Annotated[
+    str,
+    worded(
+        lambda text: DNS_1035.match(text) and len(text) <= 53,
+        "must be lower-case letters, digits and dashes, a letter first, at most 53 long (a RayCluster's limit)",
+    ),
+]
+GroupName = Annotated[str, worded(DNS_LABEL.match, "must be lower-case letters, digits and dashes, at most 63 long")]
+InstanceType = Annotated[
+    str, worded(re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+\Z").match, "must be an EC2 type such as p5.48xlarge")
+]
+Gpus = Annotated[str, worded(re.compile(r"[A-Za-z][\w -]*:[1-9]\d*\Z").match, "must be a name and a count, as H100:8")]
+Region = Annotated[str, worded(re.compile(r"[a-z]{2}(-[a-z]+)+-\d\Z").match, "must be a region such as us-west-2")]
+Zone = Annotated[
+    str, worded(re.compile(r"[a-z]{2}(-[a-z]+)+-\d(-[a-z]+-\d)?[a-z]\Z").match, "must be a zone such as us-west-2a")
+]
+
+
+class Pods(Model):
+    """What head and worker groups share: the pod and what is not named elsewhere."""
+
+    instance: InstanceType | None = None
+    """The EC2 type of its nodes."""
+
+    image: Image | None = None
+    """The image of its pods. None: `ray.image`."""
+
+    cpu: Cpu | None = None
+    """CPUs of a pod. None: its part of what the node can give, less daemon sets."""
+
+    memory: Memory | None = None
+    """Memory of a pod. None: its part of what the node can give, less daemon sets."""
+
+    environment: dict[Variable, str] = {}
+    """Environment variables; they win over those that are derived, which `explain` tells with their reasons."""
+
+    labels: dict[LabelKey, Label] = {}
+    """Labels of the pods and of their nodes, known to Ray as node labels as well."""
+
+    annotations: dict[LabelKey, str] = {}
+    """Annotations of the pods."""
+
+    node_selector: dict[LabelKey, Label] = {}
+    """More labels that a node must have, for nodes which are not made by this file."""
+
+    tolerations: list[Toleration] = []
+    """More taints that the pods tolerate."""
+
+    pod: dict[str, Any] = {}
+    """A piece of a Kubernetes Pod (`metadata`, `spec`) merged over the derived one as kubectl's strategic merge does.
+    For everything that has no field here; unknown pod fields are refused. The Ray container is called `ray-head` in
+    the head and `ray-worker` in workers."""
+
+
+class Head(Pods):
+    """The Ray head: it plans and watches, runs no training and keeps off accelerators."""
+
+    instance: InstanceType | None = "m6i.2xlarge"
+    """The EC2 type of its node; null with `provisioner: none`: any node."""
+
+    fault_tolerance: Tolerance | None = None
+    """Where the head's state survives its pod. None: a lost head ends its jobs."""
+
+    service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """How the head's service can be reached."""
+
+
+class WorkerGroup(Pods):
+    """Workers of one kind, one type of instance."""
+
+    name: GroupName
+    """The group's name, unique in the file."""
+
+    gpus: Gpus | None = None
+    """Instead of `instance`: an accelerator and how many a node has, such as `H100:8`; the smallest type that fits."""
+
+    nodes: Annotated[Nodes, BeforeValidator(nodes, json_schema_input_type=Nodes | int)]
+    """How many nodes, as `4` or `{min: 0, max: 16}`."""
+
+    capacity: Annotated[Capacity, short("kind", Capacity)] = Capacity()
+    """`on-demand`, `spot`, or a mapping for `reserved` and `capacity-block`, which need their reservations."""
+
+    zone: Zone | None = None
+    """The group's availability zone. None: the cluster's."""
+
+    accelerators: PositiveInt | None = None
+    """Accelerators of one pod. None: all of the node, which is the fastest; fewer: several pods share a node."""
+
+    neuron: Literal["devices", "cores"] = "devices"
+    """How a Neuron pod asks: whole devices (`aws.amazon.com/neuron`) or cores (`aws.amazon.com/neuroncore`)."""
+
+    logical_cores: Literal[1, 2] | None = None
+    """Physical NeuronCores in a logical one (LNC), as the nodes are set up. None: 2 on Trainium2 and later, else 1."""
+
+    efa: Literal["auto", "required", "none"] = "auto"
+    """`auto`: EFA when the type has it and the group can have more than one node; `required`: refuse a type without."""
+
+    shm: Memory | None = None
+    """The size of /dev/shm, which holds Ray's object store and NCCL's buffers; part of the pod's memory.
+    None: a third of the memory."""
+
+    placement_group: str | None = None
+    """An existing EC2 placement group (cluster strategy) for the nodes."""
+
+    taints: list[Taint] | None = None
+    """Taints of the nodes. None: one for the kind of accelerator, none for CPUs."""
+
+    ami: str | None = None
+    """AMI alias or id of the group's nodes. None: the provisioner's."""
+
+    disk: Memory | None = None
+    """The root volume of the group's nodes. None: the provisioner's."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.instance and self.gpus:
+            yield Problem(path="gpus", rule="give `instance` or `gpus`, not both")
+        reserved = {"name", "ray.io/group", "ray.io/cluster"} & set(self.labels)
+        for key in sorted(reserved):
+            yield Problem(path="labels", value=key, rule="this label belongs to the operator")
+
+
+class Cluster(Model):
+    """One Ray cluster for training on EKS, with everything it needs around it."""
+
+    kind: Literal["Cluster"] = "Cluster"
+    """The kind of file this is."""
+
+    name: ClusterName
+    """The cluster's name; names of its objects begin with it."""
+
+    namespace: LabelName = "training"
+    """The Kubernetes namespace of everything that has one."""
+
+    region: Region
+    """The AWS region."""
+
+    zone: Zone | None = None
+    """The availability zone of all groups. Groups that use EFA, and FSx for Lustre, need one."""
+
+    kubernetes: KubernetesVersion = "1.33"
+    """The cluster's Kubernetes version, in quotes."""
+
+    eks: EksName | None = None
+    """The EKS cluster's name. None: this cluster's name."""
+
+    labels: dict[LabelKey, Label] = {}
+    """Labels of every object."""
+
+    ray: Ray = Ray()
+    """Ray's version and image."""
+
+    head: Head = Head()
+    """The Ray head."""
+
+    workers: Annotated[list[WorkerGroup], Field(min_length=1)]
+    """The worker groups."""
+
+    autoscaling: Annotated[
+        Autoscaling, BeforeValidator(switched, json_schema_input_type=Autoscaling | bool | Literal["on", "off"])
+    ] = Autoscaling()
+    """Whether Ray asks for more or fewer workers by itself."""
+
+    storage: Storage = Storage()
+    """The folders that pods see."""
+
+    queue: Queue | None = None
+    """Who decides when a cluster or job starts. None: it starts at once."""
+
+    network: Network = Network()
+    """The network of nodes and pods."""
+
+    service_account: ServiceAccountOrName = ServiceAccount()
+    """Who the pods are, towards Kubernetes and AWS; a name, or a mapping with `irsa` or `pod_identity`."""
+
+    provisioner: ProvisionerOrKind = Provisioner()
+    """Who makes the nodes: `karpenter`, `managed` or `none`, or a mapping with more."""
+
+    auth: AuthOrMode = Auth()
+    """Tokens for dashboard and Jobs API."""
+
+    secrets: dict[Variable, SecretKey] = {}
+    """Environment variables of all pods that come from existing Secrets, such as `HF_TOKEN: {name: hf, key: token}`."""
+
+    ground: Ground = Ground()
+    """What lies under the pods in their namespace."""
+
+    monitoring: MonitoringOrSwitch = Monitoring()
+    """Metrics."""
+
+    plugins: Plugins = Plugins()
+    """Which device plugins are rendered."""
+
+    operator: Operator = Operator()
+    """The KubeRay operator that will read the objects."""
+
+    gitops: GitOps | None = None
+    """Delivery by Argo CD. None: somebody applies the files."""
+
+    external: list[str] = []
+    """Objects that exist outside of this file, as `Kind/name`, so that a check does not miss them."""
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self._names()
+        yield from self._places()
+        yield from self._scaling()
+
+    def _names(self) -> Iterator[Problem]:
+        seen: set[str] = set()
+        for index, group in enumerate(self.workers):
+            if group.name in seen:
+                yield Problem(path=f"workers.{index}.name", rule="another group has this name", fix="choose another")
+            seen.add(group.name)
+            if group.name in ("head", "headgroup"):
+                rule = "the operator calls the head's own group so"
+                yield Problem(path=f"workers.{index}.name", rule=rule, fix="choose another")
+            if group.instance is None and group.gpus is None:
+                if self.provisioner.kind != "none":
+                    rule = "needs `instance` or `gpus`"
+                    yield Problem(path=f"workers.{index}", rule=rule, fix="for example `instance: p5.48xlarge`")
+                elif group.cpu is None or group.memory is None:
+                    rule = "without `instance` a pod needs `cpu` and `memory`, since nothing is known about its node"
+                    yield Problem(path=f"workers.{index}", rule=rule)
+
+    def _places(self) -> Iterator[Problem]:
+        zones = [("zone", self.zone)] + [(f"workers.{i}.zone", group.zone) for i, group in enumerate(self.workers)]
+        for path, zone in zones:
+            if zone is not None and not zone.startswith(self.region):
+                yield Problem(path=path, rule=f"does not lie in the region, which is {self.region}")
+        if self.provisioner.kind == "managed" and self.provisioner.role is None:
+            yield Problem(path="provisioner.role", rule="managed node groups need the nodes' IAM role")
+        if self.head.instance is None and self.provisioner.kind != "none":
+            yield Problem(path="head.instance", rule="needs a type, since its node is made by the provisioner")
+
+    def _scaling(self) -> Iterator[Problem]:
+        if isinstance(self.queue, Kueue):
+            if self.autoscaling.enabled:
+                rule = "Kueue admits a fixed number of pods, so Ray's autoscaler must be off"
+                yield Problem(path="autoscaling", rule=rule, fix="write `autoscaling: off`, or use Volcano")
+            if len(self.workers) > 17:
+                rule = f"Kueue admits at most 18 sets of pods: the head and 17 groups, here are {len(self.workers)}"
+                yield Problem(path="workers", value=str(len(self.workers)), rule=rule)
+        if not self.autoscales:
+            for index, group in enumerate(self.workers):
+                if group.nodes.start is None and group.nodes.min != group.nodes.max:
+                    why = "Kueue excludes autoscaling" if isinstance(self.queue, Kueue) else "autoscaling is off"
+                    rule = f"{why}, so the number of nodes is fixed"
+                    fix = f"write `nodes: {group.nodes.max}`, or add `start`"
+                    yield Problem(path=f"workers.{index}.nodes", rule=rule, fix=fix)
+
+    @property
+    def autoscales(self) -> bool:
+        """Whether Ray's autoscaler runs: as written, or when a group's size may change and the queue allows it."""
+        if self.autoscaling.enabled is not None:
+            return self.autoscaling.enabled
+        return not isinstance(self.queue, Kueue) and any(
+            group.nodes.min != group.nodes.max and group.nodes.start is None for group in self.workers
+        )
+
+    def group(self, name: str | None) -> WorkerGroup | None:
+        """The worker group of that name; the only one for None; None when there is no such group."""
+        if name is None:
+            return self.workers[0] if len(self.workers) == 1 else None
+        return next((group for group in self.workers if group.name == name), None)

@@ -1,0 +1,190 @@
+"""What the cluster's pods see as folders: shared file systems, models, scratch space, existing claims."""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, PositiveInt
+
+from raytrain_eks.spec import quantity
+from raytrain_eks.spec.kubernetes import ObjectName, worded
+from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.problem import Problem
+from raytrain_eks.spec.quantity import Memory
+
+GIBI = Decimal(2**30)
+THROUGHPUT = {"PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000), "SCRATCH_1": (), "SCRATCH_2": ()}
+"""Deployment type -> the MB/s per TiB it may be bought with (FSx for Lustre, SSD); scratch types take none."""
+
+MountPath = Annotated[
+    str, worded(re.compile(r"/[^:\0]*[^:\0/]\Z").match, "must be an absolute path other than /, without a colon")
+]
+FileSystemId = Annotated[str, worded(re.compile(r"fs-[0-9a-f]{8,40}\Z").match, "must look like fs-0123456789abcdef0")]
+BucketUrl = Annotated[
+    str, worded(re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z").match, "must look like s3://bucket/prefix")
+]
+
+
+class FsxLustre(Model):
+    """Amazon FSx for Lustre: a parallel file system in one zone. Without `filesystem` the CSI driver creates it."""
+
+    kind: Literal["fsx-lustre"] = "fsx-lustre"
+    """Amazon FSx for Lustre."""
+
+    mount: MountPath = "/shared"
+    """Where every pod sees it."""
+
+    size: Memory = "1200Gi"
+    """Its capacity: 1200Gi, 2400Gi, and from there in steps of 2400Gi (3600Gi for SCRATCH_1)."""
+
+    deployment: Literal["PERSISTENT_2", "PERSISTENT_1", "SCRATCH_2", "SCRATCH_1"] = "PERSISTENT_2"
+    """The deployment type; scratch ones keep no replica of the data."""
+
+    throughput: PositiveInt | None = None
+    """MB/s for each TiB, which only persistent types have. None: the type's lowest."""
+
+    compression: bool = True
+    """LZ4 compression of the data."""
+
+    bucket: BucketUrl | None = None
+    """An S3 bucket and prefix whose objects appear as files. PERSISTENT_2 links it by a data repository association."""
+
+    provision: Literal["csi", "ack"] = "csi"
+    """Who creates it: the FSx CSI driver from a claim, or the ACK controller from a FileSystem object."""
+
+    filesystem: FileSystemId | None = None
+    """An existing file system to use instead of a new one; needs `mount_name`."""
+
+    mount_name: str | None = None
+    """The existing file system's mount name, as DescribeFileSystems gives it."""
+
+    dns: str | None = None
+    """The existing file system's DNS name. None: its usual one, from its id and the region."""
+
+    kms_key: str | None = None
+    """The KMS key that encrypts it. None: the account's key for FSx."""
+
+    backup_days: int | None = None
+    """How many days automatic backups stay, for persistent types. None: no backups."""
+
+    def problems(self) -> Iterator[Problem]:
+        gib = quantity.parse(self.size) / GIBI
+        step = 3600 if self.deployment == "SCRATCH_1" else 2400
+        if self.filesystem is None and gib not in (1200, 2400) and (gib % step or gib <= 0):
+            above = max(int(gib // step) * step, 0) + step
+            rule = f"{self.deployment} comes in 1200Gi, 2400Gi and multiples of {step}Gi"
+            yield Problem(path="size", rule=rule, fix=f"write {1200 if gib < 1200 else above}Gi")
+        legal = THROUGHPUT[self.deployment]
+        if self.throughput is not None and self.throughput not in legal:
+            words = ", ".join(map(str, legal)) or "none: it comes with its own"
+            fix = "leave it out" if not legal else "write one of these, or leave it out for the lowest"
+            yield Problem(path="throughput", rule=f"{self.deployment} takes {words}", fix=fix)
+        if (self.filesystem is None) != (self.mount_name is None):
+            missing = "mount_name" if self.filesystem else "filesystem"
+            rule = "an existing file system is named by `filesystem` and `mount_name` together"
+            yield Problem(path=missing, rule=rule, fix="aws fsx describe-file-systems shows both")
+        if self.backup_days is not None and self.deployment.startswith("SCRATCH"):
+            yield Problem(path="backup_days", rule=f"{self.deployment} has no backups", fix="leave it out")
+
+
+class Efs(Model):
+    """Amazon EFS: a file system that reaches all zones of its region; for models and results, not for training data."""
+
+    kind: Literal["efs"] = "efs"
+    """Amazon EFS."""
+
+    filesystem: FileSystemId
+    """The existing file system; the CSI driver makes an access point in it."""
+
+    mount: MountPath = "/models"
+    """Where every pod sees it."""
+
+    size: Memory = "1Ti"
+    """What the claim asks for; EFS grows by itself and does not enforce it."""
+
+    dynamic: bool = True
+    """Make an access point of its own for the claim (true), or use the file system's root (false)."""
+
+
+class Claim(Model):
+    """A PersistentVolumeClaim that exists already in the cluster's namespace."""
+
+    kind: Literal["claim"] = "claim"
+    """An existing PersistentVolumeClaim."""
+
+    claim: ObjectName
+    """The claim's name."""
+
+    mount: MountPath
+    """Where every pod sees it."""
+
+    read_only: bool = False
+    """Mount it for reading only."""
+
+
+class StorageClass(Model):
+    """A new claim of a storage class that the Kubernetes cluster has already."""
+
+    kind: Literal["storage-class"] = "storage-class"
+    """A new claim of an existing storage class."""
+
+    name: ObjectName
+    """The storage class."""
+
+    size: Memory
+    """The claim's size."""
+
+    mount: MountPath = "/shared"
+    """Where every pod sees it."""
+
+    access: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"
+    """ReadWriteOnce only suits a cluster on a single node."""
+
+
+Volume = Annotated[FsxLustre | Efs | Claim | StorageClass, Discriminator("kind")]
+AnyVolume = FsxLustre | Efs | Claim | StorageClass
+
+
+class Scratch(Model):
+    """Space on the node's own disks, gone with the node."""
+
+    kind: Literal["nvme", "root"] = "nvme"
+    """`nvme`: the instance's NVMe disks as one RAID 0; `root`: the node's root volume."""
+
+    mount: MountPath = "/scratch"
+    """Where worker pods see it."""
+
+    size: Memory | None = None
+    """How much a pod may use. None: what the node has."""
+
+
+class Storage(Model):
+    """The folders that pods see."""
+
+    shared: Volume | None = None
+    """Read and written by every pod: data, checkpoints, compile cache."""
+
+    models: Volume | None = None
+    """Models to start from, and results."""
+
+    scratch: Scratch | None = None
+    """Space on the node's own disks. None: pods only have their root file system."""
+
+    claims: list[Claim] = []
+    """More claims that exist already."""
+
+    def volumes(self) -> list[tuple[str, AnyVolume]]:
+        """(volume name, what it is) of everything that is mounted through a claim, in a fixed order."""
+        named: list[tuple[str, AnyVolume | None]] = [("shared", self.shared), ("models", self.models)]
+        named += [(f"claim-{claim.claim}".replace(".", "-")[:63].rstrip("-"), claim) for claim in self.claims]
+        return [(name, volume) for name, volume in named if volume is not None]
+
+    def problems(self) -> Iterator[Problem]:
+        mounts = [(name, volume.mount) for name, volume in self.volumes()]
+        mounts += [("scratch", self.scratch.mount)] if self.scratch else []
+        for index, (name, mount) in enumerate(mounts):
+            for other, before in mounts[:index]:
+                if mount == before or mount.startswith(f"{before}/") or before.startswith(f"{mount}/"):
+                    rule = f"{mount} of {name} and {before} of {other} cover each other"
+                    yield Problem(path=name if name in type(self).model_fields else "claims", rule=rule)
