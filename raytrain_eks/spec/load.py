@@ -1,49 +1,119 @@
 """From a file to the model its `kind` names."""
 
+import codecs
+import sys
 from pathlib import Path
 from typing import Any
 
-from raytrain_eks.spec.model import Model, check, single
 from raytrain_eks.spec.problem import Problem, SpecError, nearest
 from raytrain_eks.spec.source import Document, read_documents
+from raytrain_eks.spec.yaml_nodes import place_of
 
 KINDS = {"Job": "raytrain_eks.spec.job", "Cluster": "raytrain_eks.spec.cluster"}
 """Kind -> the module that holds the model of the same name."""
+LARGEST = 1024 * 1024
+"""Bytes of a file that a person writes; a larger one is another file, and is not read to its end."""
+_OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16", codecs.BOM_UTF32_BE: "UTF-32"}
 
 
-def model_of(kind: str) -> type[Model]:
-    """The model of a kind. Raises KeyError for one that is not known."""
+def model_of(kind: str) -> Any:
+    """The model (a subclass of `Model`) of a kind. Raises KeyError for one that is not known."""
     from importlib import import_module
 
-    model: type[Model] = getattr(import_module(KINDS[kind]), kind)
-    return model
+    return getattr(import_module(KINDS[kind]), kind)
 
 
 def load(path: str | Path, *, expect: str | None = None) -> Any:
-    """The Job or Cluster in a file. Raises SpecError with every problem, OSError when it cannot be read."""
+    """The Job or Cluster in a file, `-` for standard input.
+
+    Raises SpecError with every problem of the file, and OSError when it cannot be read at all.
+    """
     return of_document(read_document(path), expect=expect)
 
 
 def read_document(path: str | Path) -> Document:
-    """The single YAML document of a file. Raises SpecError when it is not UTF-8, not YAML, or not one document."""
-    file = str(path)
+    """The single YAML document of a file, `-` for standard input.
+
+    Raises SpecError when it is not UTF-8, not YAML, or not one document. What is wrong with the tree itself, such as
+    a key that stands twice, lies in the document's `problems` and is reported by `of_document` with all the rest.
+    """
+    from raytrain_eks.spec.check import single
+
+    if str(path) == "-":
+        file, content = "(stdin)", sys.stdin.buffer.read(LARGEST + 1)
+    else:
+        file = str(path)
+        with open(path, "rb") as stream:
+            content = stream.read(LARGEST + 1)
+    return single(read_documents(text_of(content, file), file, lenient=True), file)
+
+
+def text_of(content: bytes, file: str) -> str:
+    """The text of a file that a person wrote. Raises SpecError when it is too large, binary or not UTF-8."""
+    if len(content) > LARGEST:
+        raise _unreadable(file, f"larger than {LARGEST // 1024} KiB", "is this the right file?")
+    for mark, name in _OTHER_ENCODINGS.items():
+        if content.startswith(mark):
+            raise _unreadable(file, f"the file is {name}", "save it as UTF-8")
+    if b"\0" in content:
+        raise _unreadable(file, "a binary file, not YAML", "is this the right file?")
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        problem = Problem(path="(file)", rule=f"not UTF-8 text (byte {error.start})", fix="save it as UTF-8", file=file)
-        raise SpecError([problem]) from None
-    return single(read_documents(text, file), file)
+        line, column = place_of(content[: error.start].decode("utf-8", "replace"), error.start)
+        problem = Problem(path="(file)", rule="not UTF-8 text from here on", fix="save it as UTF-8")
+        raise SpecError([problem.at(file, line, column)]) from None
+
+
+def _unreadable(file: str, rule: str, fix: str) -> SpecError:
+    return SpecError([Problem(path="(file)", rule=rule, fix=fix, file=file)])
 
 
 def of_document(document: Document, *, expect: str | None = None) -> Any:
-    """The model that the document's `kind` names. Raises SpecError with every problem."""
+    """The model that the document's `kind` names. Raises SpecError with every problem.
+
+    When `kind` is missing or misspelt, the rest is checked as the kind that it looks like.
+    """
+    from raytrain_eks.spec.check import check
+
     data = document.data
-    kind = data.get("kind", expect) if isinstance(data, dict) else expect
-    if kind not in KINDS or (expect and kind != expect):
-        line, column = document.place(("kind",)) or (None, None)
-        known = [expect] if expect else list(KINDS)
-        guess = nearest(str(kind), known) if kind else None
-        rule = f"must be {' or '.join(known)}" if kind else f"is required: {' or '.join(known)}"
-        problem = Problem(path="kind", rule=rule, value=kind and str(kind), fix=guess and f"did you mean `{guess}`?")
-        raise SpecError([problem.at(document.file, line, column)])
-    return check(model_of(kind), document)
+    if not isinstance(data, dict):
+        return check(model_of(expect or "Job"), document)
+    kind, known = data.get("kind"), [expect] if expect else list(KINDS)
+    if kind is None and expect and "kind" not in data:
+        return check(model_of(expect), document)
+    if kind in known:
+        return check(model_of(str(kind)), document)
+    problem, meant = _kind_problem(document, kind, known), _meant(kind, data, known)
+    if meant is None:
+        raise SpecError([*document.problems, problem])
+    assumed = Document(**{**vars(document), "data": {**data, "kind": meant}})
+    try:
+        check(model_of(meant), assumed)
+    except SpecError as error:
+        raise SpecError([problem, *error.problems]) from None
+    raise SpecError([problem])
+
+
+def _kind_problem(document: Document, kind: object, known: list[str]) -> Problem:
+    rule = f"must be {' or '.join(known)}" if kind is not None else f"is required: {' or '.join(known)}"
+    guess = nearest(str(kind), known) if isinstance(kind, str) else None
+    other = f"this file is a {kind}" if isinstance(kind, str) and kind in KINDS else None
+    fix = f"did you mean `{guess}`?" if guess else other
+    written = document.texts.get(("kind",)) if kind is not None else None
+    place = document.place(("kind",)) or (None, None)
+    return Problem(path="kind", rule=rule, value=written, fix=fix).at(document.file, *place)
+
+
+def _meant(kind: object, data: dict[str, Any], known: list[str]) -> str | None:
+    """The kind that a file without a valid one looks like: by its spelling, else by its fields; None when unclear."""
+    from raytrain_eks.spec.fields import field_names
+
+    if isinstance(kind, str) and kind in KINDS:
+        return None
+    if isinstance(kind, str) and (guess := nearest(kind, known)):
+        return guess
+    fitting = {name: len(set(data) & set(field_names(model_of(name))) - {"kind", "name"}) for name in known}
+    best = max(known, key=lambda name: fitting[name])
+    alone = sum(count == fitting[best] for count in fitting.values()) == 1
+    return best if fitting[best] and alone else None

@@ -5,20 +5,19 @@ change the result of a run (how often it is saved, where it runs) says so with `
 run's identity.
 """
 
-import ast
-import inspect
-import itertools
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Self, TypeVar, get_args, get_origin
+from types import FunctionType
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from raytrain_eks.spec.problem import Problem, SpecError, nearest
+from raytrain_eks.spec.fields import field_names, metadata_in, tag_of
+from raytrain_eks.spec.problem import Problem
+from raytrain_eks.spec.quantity import Canonical
 from raytrain_eks.spec.source import Document, Path, read_documents
 
-AnyModel = TypeVar("AnyModel", bound=BaseModel)
+Rule = TypeVar("Rule", bound=Callable[..., Iterator[Problem]])
 
 
 def Aside(default: Any = ..., **extra: Any) -> Any:
@@ -26,267 +25,111 @@ def Aside(default: Any = ..., **extra: Any) -> Any:
     return Field(default, json_schema_extra={"x-aside": True}, **extra)
 
 
-class Model(BaseModel):
-    """A node of the tree: unknown keys are refused, values never change after reading."""
+def rule(method: Rule) -> Rule:
+    """Mark a method as one rule of its node: it yields problems that need more than one field.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, defer_build=True)
+    Each rule is run by itself. In a file with other mistakes a rule is skipped that needs one of the broken fields,
+    and the rest of them still run: so all problems of a file are found at once.
+    """
+    vars(method)["rule"] = True
+    return method
+
+
+class Model(BaseModel):
+    """A node of the tree: unknown keys are refused, nothing is converted, values never change after reading."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=False, defer_build=True
+    )
 
     def problems(self) -> Iterator[Problem]:
-        """Problems that need more than one field of this node; paths are relative to it. Subclasses override."""
-        yield from ()
+        """Problems that need more than one field of this node, by all of its rules; paths are relative to it."""
+        for name in rules_of(type(self)):
+            yield from getattr(self, name)()
 
     def written(self) -> dict[str, Any]:
-        """What a person would have to write: fields that were given, in the order of the model, as plain data."""
-        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        """What a person would have to write: fields that were given, in the order of the model, as plain data.
+
+        The `kind` of a node that has just one is always among them, since without it the node cannot be read.
+        """
+        found: dict[str, Any] = {}
+        for name, key in zip(type(self).model_fields, field_names(type(self)), strict=True):
+            if name in self.model_fields_set or (name == "kind" and tag_of(type(self))):
+                found[key] = _written(getattr(self, name))
+        return found
 
     def identity(self) -> dict[str, Any]:
-        """All fields that can change the result of a run, defaults included, as plain data."""
+        """All fields that can change the result of a run, defaults included, as plain data in one spelling.
+
+        `4M` is 4000000 in it, `3.0%` is `3%`; it is equal to itself after a trip through JSON.
+        """
         found: dict[str, Any] = {}
         for name, info in type(self).model_fields.items():
             if not (isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("x-aside")):
-                found[name] = _plain(getattr(self, name))
+                found[info.alias or name] = _plain(getattr(self, name), _canonical(type(self), name))
         return found
 
     @classmethod
     def parse(cls, data: Any) -> Self:
         """The model of plain data. Raises SpecError with every problem in it."""
+        from raytrain_eks.spec.check import check
+
         return check(cls, Document(file="", data=data))
 
     @classmethod
     def read(cls, text: str, file: str) -> Self:
         """The model of a YAML text with one document. Raises SpecError with every problem, placed in the file."""
-        return check(cls, single(read_documents(text, file), file))
+        from raytrain_eks.spec.check import check, single
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Model):
-        return value.identity()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-def single(documents: list[Document], file: str) -> Document:
-    """The only document of a file. Raises SpecError when there is none, or more."""
-    if len(documents) == 1:
-        return documents[0]
-    if not documents:
-        raise SpecError([Problem(path="(file)", rule="the file is empty", fix="see `raytrain-eks init`", file=file)])
-    line, column = documents[1].place(()) or (None, None)
-    rule = f"one document is expected here, there are {len(documents)}"
-    raise SpecError([Problem(path="(file)", rule=rule, fix="put each into a file of its own").at(file, line, column)])
-
-
-def check(model: type[AnyModel], document: Document) -> AnyModel:
-    """Validate one document against `model`. Raises SpecError with every problem, each with its place."""
-    if not isinstance(document.data, Mapping):
-        line, column = document.place(()) or (None, None)
-        problem = Problem(path="(file)", rule=f"a mapping with the fields of a {model.__name__} is expected here")
-        raise SpecError([problem.at(document.file, line, column)])
-    try:
-        value = model.model_validate(document.data)
-    except ValidationError as error:
-        found = [_problem(model, entry, document) for entry in error.errors(include_url=False)]
-        raise SpecError(_sorted(found)) from None
-    found = [_placed(problem, path, document) for path, problem in walk_problems(value)]
-    if found:
-        raise SpecError(_sorted(found))
-    return value
-
-
-def walk_problems(value: Any, path: Path = ()) -> Iterator[tuple[Path, Problem]]:
-    """Every problem that the nodes of a valid tree report about themselves, with the path of the node."""
-    if isinstance(value, Model):
-        for problem in value.problems():
-            yield path, problem
-        for name in type(value).model_fields:
-            yield from walk_problems(getattr(value, name), (*path, name))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from walk_problems(item, (*path, index))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from walk_problems(item, (*path, key))
-
-
-def _sorted(problems: list[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0, problem.path, problem.rule))
-
-
-def _placed(problem: Problem, base: Path, document: Document) -> Problem:
-    """A node's own problem: its path is relative to the node; a first word that names no field stays with the node."""
-    steps = tuple(int(part) if part.isdigit() else part for part in problem.path.split(".") if part)
-    path = (*base, *steps)
-    line, column = document.place(path) or (None, None)
-    value = problem.value if problem.value is not None else document.texts.get(path)
-    shown = Problem(path=dotted(document.data, path), rule=problem.rule, value=value, fix=problem.fix)
-    return shown.at(document.file, line, column)
-
-
-def dotted(data: Any, path: Path) -> str:
-    """A path in dots; an entry of a list goes by its `name` where it has one."""
-    words = []
-    for step in path:
-        if isinstance(step, int):
-            item = data[step] if isinstance(data, list | tuple) and step < len(data) else None
-            name = item.get("name") if isinstance(item, Mapping) else None
-            words.append(name if isinstance(name, str) else str(step))
-            data = item
-        else:
-            words.append(step)
-            data = data.get(step) if isinstance(data, Mapping) else None
-    return ".".join(words) or "(file)"
-
-
-def _real_path(location: tuple[str | int, ...], data: Any, *, missing: bool) -> Path:
-    """pydantic's location without the steps that are not in the data (tags of unions, names of validators)."""
-    path: list[str | int] = []
-    for position, step in enumerate(location):
-        last = position == len(location) - 1
-        if isinstance(data, Mapping) and isinstance(step, str) and (step in data or (last and missing)):
-            path.append(step)
-            data = data.get(step)
-        elif isinstance(data, list | tuple) and isinstance(step, int) and step < len(data):
-            path.append(step)
-            data = data[step]
-    return tuple(path)
-
-
-def _problem(model: type[BaseModel], entry: Any, document: Document) -> Problem:
-    kind, location = entry["type"], entry["loc"]
-    path = _real_path(location, document.data, missing=kind in ("missing", "extra_forbidden"))
-    is_key = kind == "extra_forbidden"
-    if kind == "union_tag_invalid":
-        path = (*path, entry["ctx"]["discriminator"].strip("'"))
-    line, column = document.place(path, key=is_key) or (None, None)
-    shown = dotted(document.data, path)
-    if is_key:
-        guess = nearest(str(location[-1]), _fields_at(model, location[:-1]))
-        known = ", ".join(_fields_at(model, location[:-1]))
-        rule = "unknown field" + (f"; did you mean `{guess}`?" if guess else "")
-        fix = None if guess else f"known here: {known}"
-        return Problem(path=shown, rule=rule, fix=fix).at(document.file, line, column)
-    if kind == "missing":
-        return Problem(path=shown, rule="is required and missing", fix=_hint(model, location)).at(
-            document.file, line, column
-        )
-    value = document.texts.get(path, _short(entry["input"]))
-    rule, fix = _rule(entry)
-    return Problem(path=shown, rule=rule, value=value, fix=fix).at(document.file, line, column)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{...}"
-    if isinstance(value, list | tuple):
-        return "[...]"
-    return "(empty)" if value is None else str(value)
-
-
-def _rule(entry: Any) -> tuple[str, str | None]:
-    kind, context = entry["type"], entry.get("ctx", {})
-    if kind == "value_error":
-        return str(context["error"]), None
-    if kind in ("literal_error", "enum"):
-        expected = context["expected"].replace("'", "")
-        guess = nearest(str(entry["input"]), expected.replace(" or ", ", ").split(", "))
-        return f"must be one of {expected}", f"did you mean `{guess}`?" if guess else None
-    if kind == "union_tag_invalid":
-        expected = context["expected_tags"].replace("'", "")
-        return f"must be one of {expected}", None
-    if kind == "union_tag_not_found":
-        return f"needs the field `{context['discriminator'].strip(chr(39))}`", None
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return "a mapping is expected here", None
-    message = entry["msg"]
-    return message.removeprefix("Input ").replace("Value error, ", ""), None
-
-
-def _hint(model: type[BaseModel], location: tuple[str | int, ...]) -> str | None:
-    for candidate in _models_at(model, location[:-1]):
-        if text := field_docs(candidate).get(str(location[-1])):
-            return text.split("\n")[0]
-    return None
-
-
-def _fields_at(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    names: dict[str, None] = {}
-    for candidate in _models_at(model, location):
-        names |= dict.fromkeys(field_names(candidate))
-    return list(names)
-
-
-def field_names(model: type[BaseModel]) -> list[str]:
-    """The fields of a model as they are written in a file, in order."""
-    return [info.alias or name for name, info in model.model_fields.items()]
-
-
-def _models_at(model: type[BaseModel], location: tuple[str | int, ...]) -> list[type[BaseModel]]:
-    """The models that a pydantic location leads to; steps that name no field (indices, tags) narrow by tag or stay."""
-    current: list[type[BaseModel]] = [model]
-    for step in location:
-        following = []
-        for candidate in current:
-            info = next((i for n, i in candidate.model_fields.items() if step in (n, i.alias)), None)
-            if info is not None:
-                following += models_in(info.annotation)
-        tagged = [candidate for candidate in current if step == _tag(candidate)]
-        current = following or tagged or current
-    return current
-
-
-def _tag(model: type[BaseModel]) -> str | None:
-    info = model.model_fields.get("kind")
-    choices = get_args(info.annotation) if info else ()
-    return str(choices[0]) if len(choices) == 1 else None
-
-
-def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The models that occur in a type annotation: in a union, a list, a mapping, an alias."""
-    annotation = getattr(annotation, "__value__", annotation)
-    if inspect.isclass(annotation) and get_origin(annotation) is None:
-        return [annotation] if issubclass(annotation, BaseModel) else []
-    return [found for part in get_args(annotation) for found in models_in(part)]
+        return check(cls, single(read_documents(text, file, lenient=True), file))
 
 
 @cache
-def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Field name -> its docstring, read from the source on demand, so that importing a model stays cheap."""
-    docs: dict[str, str] = {}
+def rules_of(model: type[Model]) -> tuple[str, ...]:
+    """Names of the methods that are marked as rules, in the order of their writing, a base's first."""
+    names: dict[str, None] = {}
     for owner in reversed(model.__mro__):
-        if not (issubclass(owner, BaseModel) and owner.__module__.startswith("raytrain_eks")):
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-        statements = body.body if isinstance(body, ast.ClassDef) else []
-        for before, after in itertools.pairwise(statements):
-            target = before.target if isinstance(before, ast.AnnAssign) else None
-            if isinstance(target, ast.Name) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                docs[target.id] = inspect.cleandoc(str(after.value.value))
-    return docs
+        functions = [value for value in list(vars(owner).values()) if isinstance(value, FunctionType)]
+        names |= {function.__name__: None for function in functions if "rule" in vars(function)}
+    return tuple(names)
 
 
-def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a model, each field with its docstring, for editors."""
-    schema = TypeAdapter(model).json_schema(by_alias=True)
-    by_title = {found.__name__: found for found in all_models(model)}
-    for title, part in [(model.__name__, schema), *schema.get("$defs", {}).items()]:
-        docs = field_docs(by_title[title]) if title in by_title else {}
-        for name, entry in part.get("properties", {}).items():
-            entry.pop("x-aside", None)
-            if name in docs:
-                entry["description"] = docs[name]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Model]]:
+    """Every node of a tree with its path, the root first."""
+    if isinstance(value, Model):
+        yield path, value
+        for name, key in zip(type(value).model_fields, field_names(type(value)), strict=True):
+            yield from walk(getattr(value, name), (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from walk(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
 
 
-def all_models(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """`model` and every model reachable from its fields, each once."""
-    found: dict[type[BaseModel], None] = {model: None}
-    queue = [model]
-    while queue:
-        for info in queue.pop().model_fields.values():
-            fresh = [part for part in models_in(info.annotation) if part not in found]
-            found |= dict.fromkeys(fresh)
-            queue += fresh
-    return list(found)
+@cache
+def _canonical(model: type[Model], name: str) -> Callable[[Any], Any] | None:
+    info = model.model_fields[name]
+    found = [*info.metadata, *metadata_in(info.annotation)]
+    return next((entry.of for entry in found if isinstance(entry, Canonical)), None)
+
+
+def _plain(value: Any, canonical: Callable[[Any], Any] | None) -> Any:
+    if isinstance(value, Model):
+        return value.identity()
+    if isinstance(value, list | tuple):
+        return [_plain(item, canonical) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item, canonical) for key, item in value.items()}
+    return canonical(value) if canonical and value is not None else value
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Model):
+        return value.written()
+    if isinstance(value, list | tuple):
+        return [_written(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _written(item) for key, item in value.items()}
+    return value

@@ -31,8 +31,8 @@ class Problem:
         return replace(self, file=file, line=line, column=column)
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        subject = self.path if self.value is None else f"{self.path} = {self.value}"
+        place = ":".join(str(part) for part in (self.file or None, self.line, self.column) if part is not None)
+        subject = self.path if self.value is None else f"{self.path} = {shown(self.value)}"
         head = "  ".join(part for part in (place, subject) if part)
         return "\n".join([head, f"  {self.rule}"] + ([f"  {self.fix}"] if self.fix else []))
 
@@ -40,10 +40,30 @@ class Problem:
 class SpecError(ValueError):
     """A file or a value that cannot be used; carries every problem found in it."""
 
-    def __init__(self, problems: Iterable[Problem]):
+    def __init__(self, problems: Iterable[Problem], *, consequence: str = ""):
         self.problems = tuple(problems)
-        count = len(self.problems)
-        super().__init__("\n".join([*map(str, self.problems), f"{count} problem{'s' if count != 1 else ''}"]))
+        self.consequence = consequence
+        """What did not happen because of it: `nothing rendered`."""
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        last = counted(len(self.problems), "problem") + (f", {self.consequence}" if self.consequence else "")
+        return "\n".join([*map(str, self.problems), last])
+
+    def so(self, consequence: str) -> "SpecError":
+        """The same error that also tells what did not happen: `raise error.so("nothing started")`."""
+        return SpecError(self.problems, consequence=consequence)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: `1 problem`, `2 problems`."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def shown(value: str, most: int = 80) -> str:
+    """A value for a message: on one line, no control characters, not longer than `most`."""
+    line = "".join(character if character.isprintable() else repr(character)[1:-1] for character in value)
+    return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
@@ -51,5 +71,5 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     by_folded = {candidate.replace("-", "_").lower(): candidate for candidate in sorted(candidates)}
-    found = get_close_matches(word.replace("-", "_").lower(), by_folded, n=1, cutoff=0.6)
+    found = get_close_matches(word[:100].replace("-", "_").lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None
