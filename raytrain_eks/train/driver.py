@@ -1,0 +1,183 @@
+"""The driver of a run: what `ray job submit` starts. It claims the run, prepares the data, trains, and sums up.
+
+It runs inside a Ray job, or in any Python that reaches a Ray cluster, or alone, when Ray starts on this machine. Talk
+goes to stdout, since a Ray job has one log. Exit codes: 0 done (or asked to stop, with its state saved), 1 failed,
+3 the file or its surroundings cannot be used.
+"""
+
+import argparse
+import math
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from raytrain_eks.spec import quantity
+from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.load import load
+from raytrain_eks.spec.problem import SpecError
+
+
+def say(text: str) -> None:
+    """One line of the job's log, at once."""
+    print(text, flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a job file and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="train.py", description="Train what a job file says, on the Ray cluster here."
+    )
+    parser.add_argument("job", help="the job file")
+    parser.add_argument("--storage", help="folder or s3:// URL that holds run folders; overrides the file's")
+    parser.add_argument("--resume", action="store_true", help="go on with the run even if the file has changed")
+    given = parser.parse_args(arguments)
+    started = time.time()
+    try:
+        job = load(given.job, expect="Job")
+        return Driver(job, given.storage, resume=given.resume, started=started).drive()
+    except SpecError as error:
+        print(error, file=sys.stderr, flush=True)
+        print("nothing was started", file=sys.stderr, flush=True)
+        return 3
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr, flush=True)
+        return 3
+
+
+def run_steps(job: Job, train_sequences: int) -> int:
+    """Optimizer steps of the whole run: the first of the stop conditions that holds."""
+    per_step = job.global_sequences
+    limits = []
+    if job.stop.steps is not None:
+        limits.append(job.stop.steps)
+    if job.stop.tokens is not None:
+        limits.append(math.ceil(quantity.count(job.stop.tokens) / (per_step * job.data.sequence_length)))
+    if job.stop.epochs is not None:
+        limits.append(max(math.floor(train_sequences / per_step * job.stop.epochs), 1))
+    return min(limits)
+
+
+class Driver:
+    """One attempt of a run, from the driver's side."""
+
+    def __init__(self, job: Job, storage: str | None, *, resume: bool, started: float):
+        from raytrain_eks.checkpoint.run import RunFolder, default_storage
+        from raytrain_eks.checkpoint.storage import Storage
+
+        self.job, self.resume, self.started = job, resume, started
+        self.storage = Storage.of(storage or job.storage or default_storage())
+        self.run = RunFolder(self.storage, job.name)
+        self.attempt: Any = None
+
+    def drive(self) -> int:
+        """Claim, prepare, train, sum up; the exit code."""
+        from raytrain_eks.train.model import check_folder
+
+        check_folder(self.job)
+        self.storage.check_writable()
+        self.run.check(self.job, changes_allowed=self.resume)
+        self._connect()
+        prepared = self._prepare()
+        steps = run_steps(self.job, prepared.train_sequences)
+        done = self.run.completed_steps()
+        if done is not None and done >= steps:
+            say(f"{self.job.name} is already complete, {done} steps: {self.run.url}")
+            say("to extend it, raise `stop`; for a new run, give the file another `name`")
+            return 0
+        from raytrain_eks.train.model import model_config
+
+        model_config(self.job, prepared.tokenizer())
+        self.attempt = self.run.claim(self.job, changes_allowed=self.resume)
+        say(f"run {self.job.name}, attempt {self.attempt.number}, {steps} steps: {self.run.url}")
+        return self._train(prepared, steps)
+
+    def _connect(self) -> None:
+        import logging
+
+        from raytrain_eks.train.trainer import environment, workers
+
+        environment()
+        import ray
+
+        if not ray.is_initialized():
+            ray.init(logging_level=logging.WARNING, log_to_driver=True)
+        # The cluster that this driver is in, said explicitly: another one may be on the same machine.
+        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+        workers(self.job, ray.cluster_resources())
+
+    def _prepare(self) -> Any:
+        from raytrain_eks.data.prepare import prepare
+
+        began = time.monotonic()
+        prepared = prepare(self.job, self.storage, say=say)
+        say(f"data ready after {time.monotonic() - began:.1f} s: {prepared.train_sequences} training sequences")
+        return prepared
+
+    def _train(self, prepared: Any, steps: int) -> int:
+        from ray.train import TrainingFailedError
+
+        from raytrain_eks.train.progress import Follower
+        from raytrain_eks.train.trainer import trainer
+        from raytrain_eks.train.worker import Task
+
+        task = Task(
+            job=self.job.written(),
+            storage=self.storage.url,
+            attempt=asdict(self.attempt),
+            prepared=prepared.path,
+            steps=steps,
+            started=self.started,
+        )
+        path, filesystem = self.run.for_ray()
+        fitted = trainer(
+            self.job, vars(task), storage_path=path, filesystem=filesystem, name=f"attempt-{self.attempt.number:04d}"
+        )
+        signal.signal(signal.SIGTERM, lambda *_: self._ask_to_stop())
+        news = self.run.follow("metrics.jsonl")
+        try:
+            with Follower(news, steps, say):
+                fitted.fit()
+        except TrainingFailedError as error:
+            return self._failed(error)
+        return self._sum_up()
+
+    def _ask_to_stop(self) -> None:
+        say("asked to stop: saving a last checkpoint")
+        self.run.request_stop(self.attempt)
+
+    def _failed(self, error: Any) -> int:
+        failures = getattr(error, "worker_failures", {})
+        refusals = [cause for cause in map(_cause, failures.values()) if isinstance(cause, SpecError)]
+        if refusals:
+            raise refusals[0]
+        say(f"{self.job.name} failed: {error}")
+        say(f"to go on from the last checkpoint: raytrain-eks resume {self.job.name}")
+        return 1
+
+    def _sum_up(self) -> int:
+        summary = self.run.summary() or {}
+        held = summary.get("held_out_loss") or {}
+        say(f"{self.job.name} {summary.get('status')}: {summary.get('steps')} steps, {summary.get('tokens')} tokens")
+        if held.get("before") is not None and held.get("after") is not None:
+            told = f"held-out loss {held['before']:.4f} before, {held['after']:.4f} after"
+            bits = summary.get("bits_per_byte")
+            say(told + (f", {bits:.4f} bits per byte" if bits is not None else ""))
+        for sample in summary.get("samples", []):
+            say(f"--- {sample['prompt']!r} goes on as")
+            say(sample["prompt"] + sample["text"])
+        say(f"everything is in {self.run.url}")
+        return 0
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error that the worker's own code raised, inside what Ray wrapped around it."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        error = getattr(error, "cause", None) or error.__cause__ or error
+    return error

@@ -1,0 +1,71 @@
+"""What is left when a run is complete: the model as a Hugging Face folder, samples, a loss curve and the summary."""
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from raytrain_eks.spec.job import Job
+
+
+def export(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write safetensors, config and tokenizer, as `AutoModelForCausalLM.from_pretrained` opens them."""
+    model.config.use_cache = True
+    model.save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+
+
+def samples(job: Job, model: Any, tokenizer: Any) -> list[dict[str, str]]:
+    """The job's prompts, each continued by the model; drawn with a seed, so that the same model says the same."""
+    import torch
+
+    model.eval()
+    found = []
+    for index, prompt in enumerate(job.sample.prompts):
+        torch.manual_seed(job.seed + index)
+        ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)
+        room = getattr(model.config, "max_position_embeddings", ids.shape[1] + job.sample.tokens) - ids.shape[1]
+        with torch.no_grad():
+            output = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=max(min(job.sample.tokens, room), 1),
+                do_sample=True,
+                temperature=0.7,
+                top_k=40,
+                use_cache=True,
+                pad_token_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+            )
+        text = tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
+        found.append({"prompt": prompt, "text": text})
+    return found
+
+
+def newest(lines: Iterable[Mapping[str, Any]], value: str) -> list[tuple[int, float]]:
+    """(step, value) of every step in the lines; a step that a later attempt redid counts once, as redone."""
+    by_step = {int(line["step"]): float(line[value]) for line in lines if line.get(value) is not None}
+    return sorted(by_step.items())
+
+
+def loss_curve(lines: list[Mapping[str, Any]], title: str) -> bytes:
+    """A PNG of training and held-out loss over the steps."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    trained, held = newest(lines, "loss"), newest(lines, "held_out_loss")
+    if trained:
+        axes.plot(*zip(*trained, strict=True), color="tab:blue", linewidth=1, label="training")
+    if held:
+        axes.plot(*zip(*held, strict=True), color="tab:orange", marker="o", label="held out")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("loss (nats per token)")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    if trained or held:
+        axes.legend()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()

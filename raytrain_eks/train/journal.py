@@ -1,0 +1,77 @@
+"""The side channel: step metrics and events leave the loop here, never through Ray's `report()`.
+
+Rank 0 hands lines over without waiting; a thread writes and flushes them each second. In a folder they are appended to
+one file. On an object store, which cannot append, each flush that is due becomes an object of its own beside it.
+"""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Journal:
+    """Lines of JSON that a thread appends about once a second.
+
+    `append(name, text)` writes text behind what is already there, and may raise OSError: the lines are then kept for
+    the next try, and `errors` counts it. `tick` is called once a second from the same thread.
+    """
+
+    def __init__(
+        self, append: Callable[[str, str], None], *, every: float = 1.0, tick: Callable[[], None] | None = None
+    ):
+        self._append, self._every, self._tick = append, every, tick
+        self._lines: dict[str, list[str]] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self.errors = 0
+        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._thread.start()
+
+    def add(self, name: str, **fields: Any) -> None:
+        """Hand over one line for the file `name`; never waits for a disk."""
+        line = json.dumps({key: _finite(value) for key, value in fields.items()}, separators=(", ", ": "))
+        with self._lock:
+            self._lines.setdefault(name, []).append(line + "\n")
+
+    def flush(self) -> None:
+        """Write what is there now."""
+        with self._lock:
+            pending, self._lines = self._lines, {}
+        for name, lines in pending.items():
+            try:
+                self._append(name, "".join(lines))
+            except OSError:
+                self.errors += 1
+                with self._lock:
+                    self._lines[name] = lines + self._lines.get(name, [])
+
+    def close(self) -> None:
+        """Write the rest and stop the thread."""
+        self._closing.set()
+        self._thread.join()
+        self.flush()
+
+    def _write(self) -> None:
+        while not self._closing.wait(self._every):
+            self.flush()
+            if self._tick is not None:
+                self._tick()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are written as words, so that every reader can read every line."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def now() -> float:
+    """Wall-clock seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)

@@ -1,0 +1,70 @@
+"""Names of the state: what a checkpoint calls weights and optimizer moments, whichever engine wrote it.
+
+`model.<parameter>` and `optimizer.<moment>.<parameter>` are the whole logical tensors in fp32, buffers of the model that
+belong to its state as well; `optimizer.step` is the number of updates that the moments have seen.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from raytrain_eks.checkpoint.chunk import Chunk
+from raytrain_eks.checkpoint.restore import Reader
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+STEP = "optimizer.step"
+
+
+def weight_name(name: str) -> str:
+    """The logical name of a parameter or buffer."""
+    return f"model.{name}"
+
+
+def moment_name(moment: str, name: str) -> str:
+    """The logical name of a parameter's first or second moment."""
+    return f"optimizer.{moment}.{name}"
+
+
+def whole(name: str, tensor: Tensor) -> Chunk:
+    """A chunk that is the whole of its logical tensor."""
+    return Chunk(name=name, global_shape=tuple(tensor.shape), tensor=tensor, offsets=(0,) * tensor.ndim)
+
+
+def stored_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name, each tensor once (tied weights go by their first name)."""
+    seen: dict[int, str] = {}
+    found = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor) and seen.setdefault(id(tensor), name) == name:
+            found[name] = tensor.detach()
+    return found
+
+
+def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]) -> list[Chunk]:
+    """The state of a replicated model and its AdamW as whole tensors."""
+    chunks = [whole(weight_name(name), tensor) for name, tensor in stored_weights(model).items()]
+    steps = 0.0
+    for weight, state in optimizer.state.items():
+        chunks += [whole(moment_name(moment, names[weight]), state[moment]) for moment in MOMENTS]
+        steps = max(steps, float(state["step"]))
+    return [*chunks, whole(STEP, torch.tensor(steps))]
+
+
+def take_weights(model: nn.Module, reader: Reader) -> None:
+    """Copy every weight and buffer of the model out of a checkpoint. Raises KeyError for one that is not there."""
+    with torch.no_grad():
+        for name, tensor in stored_weights(model).items():
+            tensor.copy_(reader.full(weight_name(name)))
+
+
+def take_adamw(optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str], reader: Reader) -> None:
+    """Fill a fresh AdamW over replicated parameters with the moments of a checkpoint."""
+    steps = reader.full(STEP).float()
+    if float(steps) == 0:
+        return
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            state = {moment: reader.full(moment_name(moment, names[weight])).to(weight.device) for moment in MOMENTS}
+            # Fused AdamW wants its step count where the weight is.
+            optimizer.state[weight] = {"step": steps.clone().to(weight.device), **state}

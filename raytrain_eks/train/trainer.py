@@ -1,0 +1,77 @@
+"""From a claimed run and prepared data to a TorchTrainer: how many workers, of what resources, restarted how often."""
+
+import os
+from typing import Any
+
+from raytrain_eks.spec import quantity
+from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.problem import Problem, SpecError
+
+CONTROLLER = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_CHDIR_TO_TRIAL_DIR": "0"}
+"""Ray Train's controller polls its workers every 2 s by default; a dead one would be seen that much later."""
+
+
+def workers(job: Job, resources: dict[str, float]) -> int:
+    """Worker processes of a job in a Ray cluster with these resources (`ray.cluster_resources()`).
+
+    One per accelerator: as many as the job says, else as many as the cluster has GPUs or Neuron cores; without any, one
+    per two CPUs and at most 2, since on a CPU more processes only share the same cores. Raises SpecError when the
+    cluster is smaller than the job.
+    """
+    accelerators = int(resources.get("GPU", 0) or resources.get("neuron_cores", 0))
+    cpus = int(resources.get("CPU", 0))
+    wanted = job.workers.count
+    if wanted is None and job.workers.nodes is not None and accelerators:
+        nodes = sum(1 for name in resources if name.startswith("node:") and name != "node:__internal_head__")
+        wanted = accelerators // max(nodes, 1) * job.workers.nodes
+    if wanted is None:
+        wanted = accelerators or min(max(cpus // 2, 1), 2)
+    available = accelerators or cpus
+    kind = "accelerators" if accelerators else "CPUs"
+    if wanted > available:
+        rule = f"{wanted} worker processes need {wanted} {kind}, the cluster has {available}"
+        problem = Problem(path="workers.count", rule=rule, value=str(wanted), fix=f"write at most {available}")
+        raise SpecError([problem])
+    return wanted
+
+
+def worker_resources(job: Job, resources: dict[str, float]) -> dict[str, float]:
+    """What one worker process asks of Ray: its accelerator, and its CPUs (1 where the job does not say)."""
+    cpus = float(quantity.parse(job.workers.cpus)) if job.workers.cpus is not None else 1.0
+    for kind in ("GPU", "neuron_cores"):
+        if resources.get(kind):
+            return {"CPU": cpus, kind: 1.0}
+    return {"CPU": cpus}
+
+
+def trainer(job: Job, task: dict[str, Any], *, storage_path: str, filesystem: Any, name: str) -> Any:
+    """The TorchTrainer of an attempt, in the Ray cluster this process is connected to. Raises SpecError."""
+    import ray
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    from raytrain_eks.train.worker import train_worker
+
+    resources = ray.cluster_resources()
+    each = worker_resources(job, resources)
+    return TorchTrainer(
+        train_worker,
+        train_loop_config=task,
+        torch_config=TorchConfig(timeout_s=int(max(quantity.seconds(job.failures.hang), 60))),
+        scaling_config=ScalingConfig(
+            num_workers=workers(job, resources), use_gpu=bool(each.get("GPU")), resources_per_worker=each
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=storage_path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=job.failures.restarts),
+            worker_runtime_env={"env_vars": job.environment} if job.environment else None,
+        ),
+    )
+
+
+def environment() -> None:
+    """Settings that Ray Train reads from the environment of the driver, where they were not given."""
+    for name, value in CONTROLLER.items():
+        os.environ.setdefault(name, value)
