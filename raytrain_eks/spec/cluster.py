@@ -47,7 +47,7 @@ from raytrain_eks.spec.kubernetes import (
     Variable,
     worded,
 )
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Cpu, Memory
 
@@ -164,7 +164,8 @@ class WorkerGroup(Pods):
     disk: Memory | None = None
     """The root volume of the group's nodes. None: the provisioner's."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def own_words(self) -> Iterator[Problem]:
         if self.instance and self.gpus:
             yield Problem(path="gpus", rule="give `instance` or `gpus`, not both")
         reserved = {"name", "ray.io/group", "ray.io/cluster"} & set(self.labels)
@@ -252,29 +253,26 @@ class Cluster(Model):
     external: list[str] = []
     """Objects that exist outside of this file, as `Kind/name`, so that a check does not miss them."""
 
-    def problems(self) -> Iterator[Problem]:
-        yield from self._names()
-        yield from self._places()
-        yield from self._scaling()
-
-    def _names(self) -> Iterator[Problem]:
+    @rule
+    def names_and_types(self) -> Iterator[Problem]:
         seen: set[str] = set()
         for index, group in enumerate(self.workers):
             if group.name in seen:
                 yield Problem(path=f"workers.{index}.name", rule="another group has this name", fix="choose another")
             seen.add(group.name)
             if group.name in ("head", "headgroup"):
-                rule = "the operator calls the head's own group so"
-                yield Problem(path=f"workers.{index}.name", rule=rule, fix="choose another")
+                why = "the operator calls the head's own group so"
+                yield Problem(path=f"workers.{index}.name", rule=why, fix="choose another")
             if group.instance is None and group.gpus is None:
                 if self.provisioner.kind != "none":
-                    rule = "needs `instance` or `gpus`"
-                    yield Problem(path=f"workers.{index}", rule=rule, fix="for example `instance: p5.48xlarge`")
+                    why = "needs `instance` or `gpus`"
+                    yield Problem(path=f"workers.{index}", rule=why, fix="for example `instance: p5.48xlarge`")
                 elif group.cpu is None or group.memory is None:
-                    rule = "without `instance` a pod needs `cpu` and `memory`, since nothing is known about its node"
-                    yield Problem(path=f"workers.{index}", rule=rule)
+                    why = "without `instance` a pod needs `cpu` and `memory`, since nothing is known about its node"
+                    yield Problem(path=f"workers.{index}", rule=why)
 
-    def _places(self) -> Iterator[Problem]:
+    @rule
+    def places(self) -> Iterator[Problem]:
         zones = [("zone", self.zone)] + [(f"workers.{i}.zone", group.zone) for i, group in enumerate(self.workers)]
         for path, zone in zones:
             if zone is not None and not zone.startswith(self.region):
@@ -284,21 +282,22 @@ class Cluster(Model):
         if self.head.instance is None and self.provisioner.kind != "none":
             yield Problem(path="head.instance", rule="needs a type, since its node is made by the provisioner")
 
-    def _scaling(self) -> Iterator[Problem]:
+    @rule
+    def scaling(self) -> Iterator[Problem]:
         if isinstance(self.queue, Kueue):
             if self.autoscaling.enabled:
-                rule = "Kueue admits a fixed number of pods, so Ray's autoscaler must be off"
-                yield Problem(path="autoscaling", rule=rule, fix="write `autoscaling: off`, or use Volcano")
+                why = "Kueue admits a fixed number of pods, so Ray's autoscaler must be off"
+                yield Problem(path="autoscaling", rule=why, fix="write `autoscaling: off`, or use Volcano")
             if len(self.workers) > 17:
-                rule = f"Kueue admits at most 18 sets of pods: the head and 17 groups, here are {len(self.workers)}"
-                yield Problem(path="workers", value=str(len(self.workers)), rule=rule)
+                why = f"Kueue admits at most 18 sets of pods: the head and 17 groups, here are {len(self.workers)}"
+                yield Problem(path="workers", value=str(len(self.workers)), rule=why)
         if not self.autoscales:
             for index, group in enumerate(self.workers):
                 if group.nodes.start is None and group.nodes.min != group.nodes.max:
                     why = "Kueue excludes autoscaling" if isinstance(self.queue, Kueue) else "autoscaling is off"
-                    rule = f"{why}, so the number of nodes is fixed"
+                    why = f"{why}, so the number of nodes is fixed"
                     fix = f"write `nodes: {group.nodes.max}`, or add `start`"
-                    yield Problem(path=f"workers.{index}.nodes", rule=rule, fix=fix)
+                    yield Problem(path=f"workers.{index}.nodes", rule=why, fix=fix)
 
     @property
     def autoscales(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
 from raytrain_eks.spec.kubernetes import LabelName, worded
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Duration, Memory
 
@@ -65,7 +65,8 @@ class Capacity(Model):
     ends: Moment | None = None
     """When the capacity block ends (UTC). EC2 begins to end its instances 30 minutes earlier."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def reservations_fit(self) -> Iterator[Problem]:
         held = self.kind in ("reserved", "capacity-block")
         if held and not (self.reservations or self.tags):
             fix = f"for example `capacity: {{kind: {self.kind}, reservations: [cr-0123456789abcdef0]}}`"
@@ -80,8 +81,8 @@ class Capacity(Model):
         if self.ends is not None and self.kind != "capacity-block":
             yield Problem(path="ends", rule="only a capacity block ends", fix="leave it out")
         if self.ends is None and self.kind == "capacity-block":
-            rule = "a capacity block needs the time when it ends, since no job may outlive it"
-            yield Problem(path="ends", rule=rule, fix="aws ec2 describe-capacity-reservations shows it as EndDate")
+            why = "a capacity block needs the time when it ends, since no job may outlive it"
+            yield Problem(path="ends", rule=why, fix="aws ec2 describe-capacity-reservations shows it as EndDate")
 
 
 class Nodes(Model):
@@ -96,7 +97,8 @@ class Nodes(Model):
     start: NonNegativeInt | None = None
     """Nodes at the beginning. None: `min` with autoscaling; without it `min` and `max` must be equal then."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def in_order(self) -> Iterator[Problem]:
         if self.min > self.max:
             yield Problem(path="min", rule=f"is more than `max`, which is {self.max}")
         if self.start is not None and not self.min <= self.start <= self.max:
@@ -117,7 +119,8 @@ class Selector(Model):
     tags: dict[str, str] = {}
     """Tags that all must match; a value of `*` matches any."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def ids_or_tags(self) -> Iterator[Problem]:
         if bool(self.ids) == bool(self.tags):
             yield Problem(path="", rule="needs `ids` or `tags`, and not both")
 
@@ -178,7 +181,8 @@ class ServiceAccount(Model):
     pod_identity: RoleArn | None = None
     """The IAM role that pods take by EKS Pod Identity; the association is made in EKS, not in Kubernetes."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def one_role(self) -> Iterator[Problem]:
         if self.irsa and self.pod_identity:
             yield Problem(path="pod_identity", rule="give `irsa` or `pod_identity`, not both")
 

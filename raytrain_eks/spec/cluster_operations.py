@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from raytrain_eks.spec.kubernetes import LabelName, ObjectName
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 
 
@@ -81,7 +81,8 @@ class GitOps(Model):
     prune: bool = False
     """With `automated`: delete what was removed from the repository. Off, since that would end a running training."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def prune_and_path(self) -> Iterator[Problem]:
         if self.prune and not self.automated:
             yield Problem(path="prune", rule="only automated delivery prunes", fix="write `automated: true`")
         if self.path.startswith("/") or ".." in self.path.split("/"):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, NonNegativeInt, PositiveInt
 
 from raytrain_eks.spec.kubernetes import LabelKey, LabelName, ObjectName
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 
 
@@ -75,7 +75,8 @@ class Kueue(Model):
     borrow_nodes: NonNegativeInt = 0
     """Nodes of each group that may be borrowed from the cohort."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def lent_by_a_cohort(self) -> Iterator[Problem]:
         if self.borrow_nodes and not self.cohort:
             yield Problem(path="borrow_nodes", rule="only a cohort can lend", fix="add `cohort`, or leave it out")
 

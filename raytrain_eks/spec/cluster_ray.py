@@ -8,7 +8,7 @@ from pydantic import Discriminator
 
 from raytrain_eks.spec.cluster_nodes import short
 from raytrain_eks.spec.kubernetes import ObjectName, SecretKey, worded
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Duration, Memory
 
@@ -99,7 +99,8 @@ class EmbeddedTolerance(Model):
     keep: bool = False
     """Keep the new claim when the cluster is deleted."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def claim_or_new(self) -> Iterator[Problem]:
         given = sorted({"size", "storage_class"} & self.model_fields_set)
         if self.claim and given:
             yield Problem(path=given[0], rule="an existing claim has it already", fix="leave it out")
@@ -118,7 +119,8 @@ class Auth(Model):
     secret: ObjectName | None = None
     """An existing Secret with the token under the key `auth_token`."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def secret_has_a_use(self) -> Iterator[Problem]:
         if self.secret and self.mode == "disabled":
             yield Problem(path="secret", rule="without tokens there is none", fix="write `mode: token`")
 

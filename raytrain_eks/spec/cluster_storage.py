@@ -9,7 +9,7 @@ from pydantic import Discriminator, PositiveInt
 
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.kubernetes import ObjectName, worded
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Memory
 
@@ -21,6 +21,12 @@ MountPath = Annotated[
     str, worded(re.compile(r"/[^:\0]*[^:\0/]\Z").match, "must be an absolute path other than /, without a colon")
 ]
 FileSystemId = Annotated[str, worded(re.compile(r"fs-[0-9a-f]{8,40}\Z").match, "must look like fs-0123456789abcdef0")]
+SubnetId = Annotated[
+    str, worded(re.compile(r"subnet-[0-9a-f]{8,40}\Z").match, "must look like subnet-0123456789abcdef0")
+]
+SecurityGroupId = Annotated[
+    str, worded(re.compile(r"sg-[0-9a-f]{8,40}\Z").match, "must look like sg-0123456789abcdef0")
+]
 BucketUrl = Annotated[
     str, worded(re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z").match, "must look like s3://bucket/prefix")
 ]
@@ -53,6 +59,13 @@ class FsxLustre(Model):
     provision: Literal["csi", "ack"] = "csi"
     """Who creates it: the FSx CSI driver from a claim, or the ACK controller from a FileSystem object."""
 
+    subnet: SubnetId | None = None
+    """The subnet that a new file system lies in, in the cluster's zone. None: the only one of `network.subnets.ids`."""
+
+    security_groups: list[SecurityGroupId] = []
+    """Security groups of a new file system, which let Lustre in from the nodes (TCP 988 and 1018-1023).
+    None given: those of `network.security_groups.ids`."""
+
     filesystem: FileSystemId | None = None
     """An existing file system to use instead of a new one; needs `mount_name`."""
 
@@ -68,13 +81,14 @@ class FsxLustre(Model):
     backup_days: int | None = None
     """How many days automatic backups stay, for persistent types. None: no backups."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def legal_for_deployment(self) -> Iterator[Problem]:
         gib = quantity.parse(self.size) / GIBI
         step = 3600 if self.deployment == "SCRATCH_1" else 2400
         if self.filesystem is None and gib not in (1200, 2400) and (gib % step or gib <= 0):
             above = max(int(gib // step) * step, 0) + step
-            rule = f"{self.deployment} comes in 1200Gi, 2400Gi and multiples of {step}Gi"
-            yield Problem(path="size", rule=rule, fix=f"write {1200 if gib < 1200 else above}Gi")
+            why = f"{self.deployment} comes in 1200Gi, 2400Gi and multiples of {step}Gi"
+            yield Problem(path="size", rule=why, fix=f"write {1200 if gib < 1200 else above}Gi")
         legal = THROUGHPUT[self.deployment]
         if self.throughput is not None and self.throughput not in legal:
             words = ", ".join(map(str, legal)) or "none: it comes with its own"
@@ -82,8 +96,8 @@ class FsxLustre(Model):
             yield Problem(path="throughput", rule=f"{self.deployment} takes {words}", fix=fix)
         if (self.filesystem is None) != (self.mount_name is None):
             missing = "mount_name" if self.filesystem else "filesystem"
-            rule = "an existing file system is named by `filesystem` and `mount_name` together"
-            yield Problem(path=missing, rule=rule, fix="aws fsx describe-file-systems shows both")
+            why = "an existing file system is named by `filesystem` and `mount_name` together"
+            yield Problem(path=missing, rule=why, fix="aws fsx describe-file-systems shows both")
         if self.backup_days is not None and self.deployment.startswith("SCRATCH"):
             yield Problem(path="backup_days", rule=f"{self.deployment} has no backups", fix="leave it out")
 
@@ -180,11 +194,12 @@ class Storage(Model):
         named += [(f"claim-{claim.claim}".replace(".", "-")[:63].rstrip("-"), claim) for claim in self.claims]
         return [(name, volume) for name, volume in named if volume is not None]
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def mounts_are_apart(self) -> Iterator[Problem]:
         mounts = [(name, volume.mount) for name, volume in self.volumes()]
         mounts += [("scratch", self.scratch.mount)] if self.scratch else []
         for index, (name, mount) in enumerate(mounts):
             for other, before in mounts[:index]:
                 if mount == before or mount.startswith(f"{before}/") or before.startswith(f"{mount}/"):
-                    rule = f"{mount} of {name} and {before} of {other} cover each other"
-                    yield Problem(path=name if name in type(self).model_fields else "claims", rule=rule)
+                    why = f"{mount} of {name} and {before} of {other} cover each other"
+                    yield Problem(path=name if name in type(self).model_fields else "claims", rule=why)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from raytrain_eks.spec.model import Model
+from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -89,7 +89,8 @@ class Toleration(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect. None: any."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def value_or_exists(self) -> Iterator[Problem]:
         if self.operator == "Exists" and self.value is not None:
             yield Problem(path="value", rule="`operator: Exists` takes no value", fix="write `operator: Equal`")
         if self.operator == "Equal" and self.key is None:
