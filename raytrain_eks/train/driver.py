@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load
-from raytrain_eks.spec.problem import SpecError
+from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.train.control import clear_stop, request_stop
 
 
 def say(text: str) -> None:
@@ -66,35 +66,53 @@ class Driver:
     """One attempt of a run, from the driver's side."""
 
     def __init__(self, job: Job, storage: str | None, *, resume: bool, started: float):
-        from raytrain_eks.checkpoint.run import RunFolder, default_storage
+        from raytrain_eks.checkpoint.default import default_storage
+        from raytrain_eks.checkpoint.run import RunFolder
         from raytrain_eks.checkpoint.storage import Storage
 
         self.job, self.resume, self.started = job, resume, started
         self.storage = Storage.of(storage or job.storage or default_storage())
         self.run = RunFolder(self.storage, job.name)
-        self.attempt: Any = None
 
     def drive(self) -> int:
         """Claim, prepare, train, sum up; the exit code."""
         from raytrain_eks.train.model import check_folder
 
         check_folder(self.job)
-        self.storage.check_writable()
-        self.run.check(self.job, changes_allowed=self.resume)
+        self._check_run()
         self._connect()
         prepared = self._prepare()
-        steps = run_steps(self.job, prepared.train_sequences)
-        done = self.run.completed_steps()
-        if done is not None and done >= steps:
+        steps = run_steps(self.job, prepared.sequences)
+        done = self._completed_steps()
+        if done >= steps:
             say(f"{self.job.name} is already complete, {done} steps: {self.run.url}")
             say("to extend it, raise `stop`; for a new run, give the file another `name`")
             return 0
         from raytrain_eks.train.model import model_config
 
         model_config(self.job, prepared.tokenizer())
-        self.attempt = self.run.claim(self.job, changes_allowed=self.resume)
-        say(f"run {self.job.name}, attempt {self.attempt.number}, {steps} steps: {self.run.url}")
+        self.run.open(self.job, accept_changes=self.resume)
+        clear_stop(self.run)
+        say(f"run {self.job.name}, {steps} steps: {self.run.url}")
         return self._train(prepared, steps)
+
+    def _check_run(self) -> None:
+        """Refuse what would change the result of a run that is here; find out early that storage takes no files."""
+        if not self.resume and (problems := self.run.differences(self.job)):
+            raise SpecError(problems)
+        probe = f".probe-{os.getpid()}"
+        try:
+            self.storage.write(probe, b"")
+            self.storage.remove(probe)
+        except OSError as error:
+            rule = f"the storage cannot be written: {error.strerror or error}"
+            fix = "give a folder or bucket that this user may write, with --storage or `storage:`"
+            raise SpecError([Problem(path="storage", value=self.storage.url, rule=rule, fix=fix)]) from None
+
+    def _completed_steps(self) -> int:
+        """Steps of the run that is here if it was completed, else 0."""
+        summary = self.run.summary() or {}
+        return int(summary.get("steps", 0)) if summary.get("status") == "complete" else 0
 
     def _connect(self) -> None:
         import logging
@@ -115,32 +133,30 @@ class Driver:
 
         began = time.monotonic()
         prepared = prepare(self.job, self.storage, say=say)
-        say(f"data ready after {time.monotonic() - began:.1f} s: {prepared.train_sequences} training sequences")
+        say(f"data ready after {time.monotonic() - began:.1f} s: {prepared.sequences} training sequences")
         return prepared
 
     def _train(self, prepared: Any, steps: int) -> int:
         from ray.train import TrainingFailedError
 
+        from raytrain_eks.checkpoint.run import EVENTS, METRICS
         from raytrain_eks.train.progress import Follower
+        from raytrain_eks.train.tail import Tail
         from raytrain_eks.train.trainer import trainer
         from raytrain_eks.train.worker import Task
 
         task = Task(
             job=self.job.written(),
             storage=self.storage.url,
-            attempt=asdict(self.attempt),
-            prepared=prepared.path,
+            prepared=prepared.url,
             steps=steps,
             started=self.started,
         )
-        path, filesystem = self.run.for_ray()
-        fitted = trainer(
-            self.job, vars(task), storage_path=path, filesystem=filesystem, name=f"attempt-{self.attempt.number:04d}"
-        )
+        fitted = trainer(self.job, vars(task))
         signal.signal(signal.SIGTERM, lambda *_: self._ask_to_stop())
-        news = self.run.follow("metrics.jsonl")
+        news = [Tail(self.run.storage, name) for name in (METRICS, EVENTS)]
         try:
-            with Follower(news, steps, say):
+            with Follower(lambda: [line for tail in news for line in tail()], steps, say):
                 fitted.fit()
         except TrainingFailedError as error:
             return self._failed(error)
@@ -148,7 +164,7 @@ class Driver:
 
     def _ask_to_stop(self) -> None:
         say("asked to stop: saving a last checkpoint")
-        self.run.request_stop(self.attempt)
+        request_stop(self.run)
 
     def _failed(self, error: Any) -> int:
         failures = getattr(error, "worker_failures", {})

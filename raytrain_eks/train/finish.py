@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from raytrain_eks.checkpoint.storage import Storage
 from raytrain_eks.spec.job import Job
 
 
@@ -47,7 +48,18 @@ def newest(lines: Iterable[Mapping[str, Any]], value: str) -> list[tuple[int, fl
     return sorted(by_step.items())
 
 
-def loss_curve(lines: list[Mapping[str, Any]], title: str) -> bytes:
+def put_folder(storage: Storage, name: str, folder: Path) -> None:
+    """Store the files of a folder under `name`, replacing what was there only once all of them are written."""
+    fresh = f"{name}.new"
+    storage.remove_tree(fresh)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            storage.write(f"{fresh}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    storage.remove_tree(name)
+    storage.move(fresh, name)
+
+
+def loss_curve(metrics: list[dict[str, Any]], events: list[dict[str, Any]], title: str) -> bytes:
     """A PNG of training and held-out loss over the steps."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,7 +67,7 @@ def loss_curve(lines: list[Mapping[str, Any]], title: str) -> bytes:
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    trained, held = newest(lines, "loss"), newest(lines, "held_out_loss")
+    trained, held = newest(metrics, "loss"), newest(events, "held_out_loss")
     if trained:
         axes.plot(*zip(*trained, strict=True), color="tab:blue", linewidth=1, label="training")
     if held:

@@ -1,7 +1,6 @@
 """The side channel: step metrics and events leave the loop here, never through Ray's `report()`.
 
-Rank 0 hands lines over without waiting; a thread writes and flushes them each second. In a folder they are appended to
-one file. On an object store, which cannot append, each flush that is due becomes an object of its own beside it.
+Rank 0 hands lines over without waiting; a thread writes and flushes them each second.
 """
 
 import json
@@ -11,18 +10,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from raytrain_eks.checkpoint.storage import Appender, Storage
+
 
 class Journal:
-    """Lines of JSON that a thread appends about once a second.
+    """Lines of JSON that a thread appends to files of a storage about once a second.
 
-    `append(name, text)` writes text behind what is already there, and may raise OSError: the lines are then kept for
-    the next try, and `errors` counts it. `tick` is called once a second from the same thread.
+    Lines that cannot be written now are kept for the next try, and `errors` counts it. `tick` is called once a second
+    from the same thread.
     """
 
-    def __init__(
-        self, append: Callable[[str, str], None], *, every: float = 1.0, tick: Callable[[], None] | None = None
-    ):
-        self._append, self._every, self._tick = append, every, tick
+    def __init__(self, storage: Storage, *, every: float = 1.0, tick: Callable[[], None] | None = None):
+        self._storage, self._every, self._tick = storage, every, tick
+        self._files: dict[str, Appender] = {}
         self._lines: dict[str, list[str]] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -42,7 +42,9 @@ class Journal:
             pending, self._lines = self._lines, {}
         for name, lines in pending.items():
             try:
-                self._append(name, "".join(lines))
+                if name not in self._files:
+                    self._files[name] = self._storage.appender(name)
+                self._files[name].write("".join(lines).encode())
             except OSError:
                 self.errors += 1
                 with self._lock:
@@ -53,6 +55,8 @@ class Journal:
         self._closing.set()
         self._thread.join()
         self.flush()
+        for file in self._files.values():
+            file.close()
 
     def _write(self) -> None:
         while not self._closing.wait(self._every):

@@ -1,7 +1,8 @@
 """The worker loop, written once for every engine.
 
-Data, accumulation, schedule, metrics, evaluation, checkpoints and resume are here and nowhere else. Every rank runs it. Ranks agree before each step on everything that they must do alike (save, stop) in one small
-all-reduce; only rank 0 writes. The loop never asks the device for a value but through the engine's `read`.
+Data, accumulation, schedule, metrics, evaluation, checkpoints and resume are here and nowhere else. Every rank runs it.
+Ranks agree before each step on all that they must do alike (save, stop) in one small all-reduce; only rank 0 writes
+metrics. The loop never asks the device for a value but through the engine's `read`.
 """
 
 import math
@@ -17,8 +18,6 @@ from raytrain_eks.train.engines import Engine
 from raytrain_eks.train.journal import Journal, now
 from raytrain_eks.train.loss import trained_tokens
 from raytrain_eks.train.schedule import LearningRate
-
-WAITED = "data_seconds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,15 +172,8 @@ class Loop:
             bits_per_byte=nats / math.log(2) / self.held_out.bytes if self.held_out.bytes else None,
         )
         self.progress.held_last, self.progress.bits_per_byte = held.nats_per_token, held.bits_per_byte
-        if self.journal is not None:
-            self.journal.add(
-                "metrics.jsonl",
-                step=self.progress.step,
-                held_out_loss=held.nats_per_token,
-                bits_per_byte=held.bits_per_byte,
-                attempt=self.attempt,
-                time=now(),
-            )
+        told = {"held_out_loss": held.nats_per_token, "bits_per_byte": held.bits_per_byte}
+        self.event("evaluated", step=self.progress.step, **told)
         return held
 
     def save(self, held_out_loss: float | None) -> None:

@@ -1,6 +1,7 @@
 """Progress as lines that a person reads and a program can parse.
 
-`step 25/150  loss 6.1234  lr 2.9e-03  4096 tok/s  eta 1m30s` is their fixed form. The driver follows the run's metrics on shared storage and prints; the training itself never waits for it.
+`step 25/150  loss 6.1234  lr 2.9e-03  4096 tok/s  eta 1m30s` is their fixed form. The driver follows the run's metrics
+on shared storage and prints; the training itself never waits for it.
 """
 
 import threading

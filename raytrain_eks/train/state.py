@@ -1,7 +1,7 @@
 """Names of the state: what a checkpoint calls weights and optimizer moments, whichever engine wrote it.
 
-`model.<parameter>` and `optimizer.<moment>.<parameter>` are the whole logical tensors in fp32, buffers of the model that
-belong to its state as well; `optimizer.step` is the number of updates that the moments have seen.
+`model.<parameter>` and `optimizer.<moment>.<parameter>` are the whole logical tensors in fp32, buffers of the model
+that belong to its state as well; `optimizer.step` is the number of updates that the moments have seen.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def moment_name(moment: str, name: str) -> str:
 
 def whole(name: str, tensor: Tensor) -> Chunk:
     """A chunk that is the whole of its logical tensor."""
-    return Chunk(name=name, global_shape=tuple(tensor.shape), tensor=tensor, offsets=(0,) * tensor.ndim)
+    return Chunk.of(name, tensor.detach())
 
 
 def stored_weights(model: nn.Module) -> dict[str, Tensor]:

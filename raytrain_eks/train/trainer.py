@@ -1,6 +1,7 @@
 """From a claimed run and prepared data to a TorchTrainer: how many workers, of what resources, restarted how often."""
 
 import os
+import tempfile
 from typing import Any
 
 from raytrain_eks.spec import quantity
@@ -44,7 +45,7 @@ def worker_resources(job: Job, resources: dict[str, float]) -> dict[str, float]:
     return {"CPU": cpus}
 
 
-def trainer(job: Job, task: dict[str, Any], *, storage_path: str, filesystem: Any, name: str) -> Any:
+def trainer(job: Job, task: dict[str, Any]) -> Any:
     """The TorchTrainer of an attempt, in the Ray cluster this process is connected to. Raises SpecError."""
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -62,9 +63,8 @@ def trainer(job: Job, task: dict[str, Any], *, storage_path: str, filesystem: An
             num_workers=workers(job, resources), use_gpu=bool(each.get("GPU")), resources_per_worker=each
         ),
         run_config=RunConfig(
-            name=name,
-            storage_path=storage_path,
-            storage_filesystem=filesystem,
+            # Ray Train's own bookkeeping only; whatever counts lies in the run folder.
+            storage_path=os.path.join(tempfile.gettempdir(), f"raytrain-eks-{os.getuid()}", "ray-train"),
             failure_config=FailureConfig(max_failures=job.failures.restarts),
             worker_runtime_env={"env_vars": job.environment} if job.environment else None,
         ),

@@ -17,9 +17,8 @@ class Task:
     job: dict[str, Any]
     """The job as written."""
     storage: str
-    attempt: dict[str, Any]
     prepared: str
-    """The folder of the prepared data, relative to the storage."""
+    """The URL of the prepared data."""
     steps: int
     started: float
     """Wall-clock time at which the driver began."""
@@ -45,20 +44,31 @@ class Worker:
     def _open(self) -> None:
         import torch
 
-        from raytrain_eks.checkpoint.run import Attempt, RunFolder
+        from raytrain_eks.checkpoint.run import RunFolder
         from raytrain_eks.checkpoint.storage import Storage
         from raytrain_eks.train.journal import Journal
 
         if not torch.cuda.is_available():
             torch.set_num_threads(max((os.cpu_count() or 1) // self.local_world, 1))
         self.run = RunFolder(Storage.of(self.task.storage), self.job.name)
-        self.attempt = Attempt(**self.task.attempt)
+        self.attempt = self._begin()
         self.stop = False
-        self.journal = Journal(self.run.append, tick=self._watch) if self.rank == 0 else None
+        self.journal = Journal(self.run.storage, tick=self._watch) if self.rank == 0 else None
         self.event("worker", world=self.world)
 
+    def _begin(self) -> Any:
+        """Every start of the worker group is an attempt of its own: one rank takes it and tells the others."""
+        import torch.distributed as dist
+
+        taken = [self.run.begin() if self.rank == 0 else None]
+        if self.world > 1:
+            dist.broadcast_object_list(taken, src=0)
+        return taken[0]
+
     def _watch(self) -> None:
-        self.stop = self.stop or self.run.stop_requested(self.attempt)
+        from raytrain_eks.train.control import stop_requested
+
+        self.stop = self.stop or stop_requested(self.run)
 
     def event(self, name: str, **fields: Any) -> None:
         """Leave an event on the side channel, from rank 0."""
@@ -67,7 +77,7 @@ class Worker:
         if self.journal is not None:
             since = round(time.time() - self.task.started, 3)
             self.journal.add(
-                "events.jsonl", event=name, **fields, seconds=since, attempt=self.task.attempt["number"], time=now()
+                "events.jsonl", event=name, **fields, seconds=since, attempt=self.attempt.number, time=now()
             )
 
     def work(self) -> None:
@@ -87,7 +97,7 @@ class Worker:
 
     def _build(self) -> Any:
         from raytrain_eks.checkpoint.save import Saver
-        from raytrain_eks.data.prepare import Prepared
+        from raytrain_eks.data.prepared import Prepared
         from raytrain_eks.data.stream import Stream, evaluation
         from raytrain_eks.plan.batch import split
         from raytrain_eks.train import engines
@@ -95,7 +105,7 @@ class Worker:
         from raytrain_eks.train.model import build_model, model_config
 
         job = self.job
-        prepared = Prepared.load(self.run.storage.child(self.task.prepared))
+        prepared = Prepared.load(self.task.prepared)
         self.tokenizer = prepared.tokenizer()
         model = build_model(job, model_config(job, self.tokenizer))
         self.parameters = sum(weight.numel() for weight in model.parameters())
@@ -155,20 +165,21 @@ class Worker:
         return progress, reader.meta["data"]
 
     def _finish(self, loop: Any, model: Any, complete: bool) -> None:
-        from raytrain_eks.train.finish import export, loss_curve, samples
+        from raytrain_eks.checkpoint.run import LOSS_CURVE
+        from raytrain_eks.train.finish import export, loss_curve, put_folder, samples
 
         summary = self._summary(loop, complete)
         if model is not None:
             summary["samples"] = samples(self.job, model, self.tokenizer)
             with tempfile.TemporaryDirectory() as folder:
                 export(model, self.tokenizer, Path(folder))
-                self.run.replace_folder("export", Path(folder))
+                put_folder(self.run.storage, "export", Path(folder))
             summary["export"] = "export"
         assert self.journal is not None
         self.journal.flush()
-        lines = self.run.lines("metrics.jsonl")
-        self.run.storage.write_bytes(self.run.path("loss.png"), loss_curve(lines, self.job.name))
-        self.run.finish(self.attempt, summary)
+        curve = loss_curve(self.run.metrics(), list(self.run.lines("events.jsonl")), self.job.name)
+        self.run.storage.write(LOSS_CURVE, curve)
+        self.run.write_summary(summary)
         self.event("finished", status=summary["status"])
 
     def _summary(self, loop: Any, complete: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raytrain_eks.checkpoint.chunk import Chunk, owned
+from raytrain_eks.checkpoint.chunk import Chunk, share_out
 from raytrain_eks.checkpoint.restore import Reader
 from raytrain_eks.spec.engine import DeepSpeed
 from raytrain_eks.spec.job import Job
@@ -135,7 +135,7 @@ class DeepSpeedEngine(TensorEngine):
     def chunks(self) -> list[Chunk]:
         """This rank's part of the state: its partition as flat ranges, and a share of what every rank holds."""
         if not self.stage:
-            return owned(whole_state(self.model, self.adamw, self.names), self.rank, self.world)
+            return share_out(whole_state(self.model, self.adamw, self.names), self.rank, self.world)
         chunks = list(self._partition())
         partitioned = {weight_name(name) for name in self.names.values()}
         rest = [
@@ -144,7 +144,7 @@ class DeepSpeedEngine(TensorEngine):
             if weight_name(name) not in partitioned
         ]
         steps = max((float(state["step"]) for state in self.adamw.state.values() if "step" in state), default=0.0)
-        return chunks + owned([*rest, whole(STEP, torch.tensor(steps))], self.rank, self.world)
+        return chunks + share_out([*rest, whole(STEP, torch.tensor(steps))], self.rank, self.world)
 
     def _fragments(self) -> Iterator[tuple[str, nn.Parameter, Tensor, int, int, int]]:
         """For each parameter that this rank's partition touches: its name, the parameter, the flat fp32 partition,
@@ -165,7 +165,7 @@ class DeepSpeedEngine(TensorEngine):
             sources |= {moment_name(moment, name): state[moment] for moment in MOMENTS if moment in state}
             for logical, tensor in sources.items():
                 part = tensor.detach().narrow(0, start, length)
-                yield Chunk(name=logical, global_shape=shape, tensor=part, flat_start=offset)
+                yield Chunk(logical, shape, part.dtype, part, flat_start=offset)
 
     def load(self, reader: Reader) -> None:
         """Take weights and moments of any engine's checkpoint."""

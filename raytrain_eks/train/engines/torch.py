@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from raytrain_eks.checkpoint.chunk import Chunk, owned
+from raytrain_eks.checkpoint.chunk import Chunk, share_out
 from raytrain_eks.checkpoint.restore import Reader
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast, weight_groups
 from raytrain_eks.train.state import take_adamw, take_weights, whole_state
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class TorchEngine(TensorEngine):
@@ -67,7 +65,7 @@ class TorchEngine(TensorEngine):
 
     def chunks(self) -> list[Chunk]:
         """This rank's part of the replicated state: the ranks share out the tensors by size."""
-        return owned(whole_state(self.model, self.optimizer, self.names), self.rank, self.world)
+        return share_out(whole_state(self.model, self.optimizer, self.names), self.rank, self.world)
 
     def load(self, reader: Reader) -> None:
         """Take weights and moments of any engine's checkpoint."""
