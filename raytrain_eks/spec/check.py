@@ -83,7 +83,7 @@ def _rules(value: Any) -> Iterator[tuple[Path, Problem]]:
 def _placed(problem: Problem, base: Path, document: Document) -> Problem:
     path = (*base, *_steps(problem.path, base, document.data))
     line, column = document.place(path) or (None, None)
-    value = problem.value if problem.value is not None else document.texts.get(path)
+    value = problem.value if problem.value is not None else document.texts.get(path) or None
     found = Problem(path=dotted(document.data, path), rule=problem.rule, value=value, fix=problem.fix)
     return found.at(document.file, line, column)
 

@@ -1,253 +1,123 @@
 """A training job, as a researcher writes it. The file says what is to be learnt from what; the rest is derived."""
 
+import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat
 
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.engine import Auto, Engine
-from raytrain_eks.spec.model import Aside, Model
-from raytrain_eks.spec.problem import Problem
-from raytrain_eks.spec.quantity import Count, Cpu, Duration, Interval, Share, StepsOrShare
+from raytrain_eks.spec.job_data import Data, Location, Source, Text, Tokenizer, TrainTokenizer
+from raytrain_eks.spec.job_training import Batch, Lora, ModelSource, Optimizer, Schedule
+from raytrain_eks.spec.kubernetes import Variable
+from raytrain_eks.spec.model import Aside, Model, rule
+from raytrain_eks.spec.problem import Problem, counted
+from raytrain_eks.spec.quantity import Count, Cpu, Duration, Interval, Whole
+
+__all__ = [
+    "Batch",
+    "Checkpoint",
+    "Data",
+    "Evaluate",
+    "Failures",
+    "Job",
+    "Lora",
+    "ModelSource",
+    "Optimizer",
+    "Sample",
+    "Schedule",
+    "Source",
+    "Stop",
+    "Tokenizer",
+    "TrainTokenizer",
+    "Workers",
+]
 
 RUN_NAME = r"^[a-z]([-a-z0-9]{0,45}[a-z0-9])?$"
+_RUN_NAME = re.compile(RUN_NAME.replace("$", r"\Z"))
 
 
 def _name(value: object) -> object:
-    import re
-
-    if isinstance(value, str) and not re.match(RUN_NAME, value):
-        raise ValueError("must be a lower-case DNS label of at most 47 letters, digits and dashes (a RayJob's limit)")
+    if isinstance(value, str) and not _RUN_NAME.match(value):
+        near = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:47].rstrip("-")
+        rule = "must be lower-case letters, digits and dashes, a letter first, at most 47 long (a RayJob's limit)"
+        raise ValueError(f"{rule}: write {near}" if near else rule)
     return value
 
 
-RunName = Annotated[str, BeforeValidator(_name)]
+RunName = Annotated[
+    str, BeforeValidator(_name, json_schema_input_type=Annotated[str, Field(pattern=RUN_NAME, examples=["first-run"])])
+]
 
 
 class Workers(Model):
     """Where and on how many accelerators the job runs: one process per accelerator."""
 
-    group: str | None = Aside(None)
+    group: Text | None = Aside(None)
     """The worker group of the cluster file. None: the only one there is."""
 
-    nodes: PositiveInt | None = Aside(None)
-    """How many nodes of that group."""
+    nodes: Whole | None = Aside(None)
+    """How many nodes of that group. None: as few as `count` needs, one without it."""
 
-    count: PositiveInt | None = Aside(None)
+    count: Whole | None = Aside(None)
     """Worker processes in all. None: one per accelerator of the nodes; on a laptop, one per two CPUs and at most 2."""
 
     cpus: Cpu | None = Aside(None)
-    """CPUs of one worker process. None: the process's part of its node."""
-
-
-class ModelSource(Model):
-    """The model to train: pretrained by name or folder, or from scratch by a config."""
-
-    name: str | None = None
-    """A name on the Hugging Face hub (`meta-llama/Llama-3.1-8B`), or a local folder with a `config.json`."""
-
-    config: dict[str, Any] | None = None
-    """A Hugging Face config to train from scratch: `model_type` and the fields that differ from its defaults."""
-
-    def problems(self) -> Iterator[Problem]:
-        if (self.name is None) == (self.config is None):
-            yield Problem(
-                path="",
-                rule="needs exactly one of `name` and `config`",
-                fix="`name` for a pretrained model, `config` to train one from scratch",
-            )
-        if self.config is not None and not isinstance(self.config.get("model_type"), str):
-            fix = "for example `model_type: llama`"
-            yield Problem(path="config.model_type", rule="a config needs the model's family", fix=fix)
-
-
-class TrainTokenizer(Model):
-    """A byte-level BPE tokenizer trained on the job's own training text."""
-
-    vocab_size: Annotated[int, Field(ge=300, le=1_000_000)]
-    """Entries of the vocabulary, the 256 bytes and the special tokens included."""
-
-    sample: Count = "16M"
-    """Bytes of the training text that the vocabulary is learnt from, taken evenly over the files."""
-
-
-class Tokenizer(Model):
-    """Where the tokenizer comes from. Left out: from the model's own folder or name."""
-
-    name: str | None = None
-    """A name on the hub, or a local folder that holds a tokenizer."""
-
-    train: TrainTokenizer | None = None
-    """Train one on the job's training text."""
-
-    def problems(self) -> Iterator[Problem]:
-        if (self.name is None) == (self.train is None):
-            yield Problem(path="", rule="needs exactly one of `name` and `train`")
-
-
-class Source(Model):
-    """One part of a mixture of training data."""
-
-    path: str
-    """A folder, a file or a URL (`s3://bucket/prefix`)."""
-
-    weight: PositiveFloat = 1.0
-    """Its part of the mixture, relative to the other sources."""
-
-
-class Data(Model):
-    """What is read, and how text becomes sequences."""
-
-    train: str | list[Source]
-    """A folder, a file, a URL (`s3://bucket/prefix`), `python-stdlib:` (the source of the standard library of the
-    interpreter that runs the job), or a weighted mixture of them."""
-
-    evaluate: str | None = None
-    """Held-out data. None: `held_out` of the training files."""
-
-    held_out: Share = "5%"
-    """The part of the training files (of the rows of a single file) that is set apart, chosen by a stable hash."""
-
-    format: Literal["text", "jsonl", "parquet", "datasets"] = "text"
-    """`text` reads whole files, one document each; the others read rows."""
-
-    files: str = "**/*"
-    """Which files of a folder are read, as a glob pattern."""
-
-    column: str = "text"
-    """The column with the text, or with the `messages` of a chat."""
-
-    sequence_length: Annotated[int, Field(ge=8)]
-    """Tokens of a training sequence; the model's positions must reach that far."""
-
-    pack: bool = True
-    """Fill sequences with several documents, without attention across their boundaries."""
-
-    bad_rows: Share = "1%"
-    """Unreadable files and rows that are skipped and counted; more than this part of all ends the run."""
-
-
-class Batch(Model):
-    """The global batch of one optimizer step, the same at any number of workers."""
-
-    tokens: Count | None = None
-    """Tokens of the global batch, a multiple of `sequence_length`."""
-
-    sequences: PositiveInt | None = None
-    """The global batch in sequences; instead of `tokens`."""
-
-    micro: PositiveInt | None = Aside(None)
-    """Sequences of one forward and backward pass on one worker. None: derived; accumulation follows from it."""
-
-    def problems(self) -> Iterator[Problem]:
-        if (self.tokens is None) == (self.sequences is None):
-            yield Problem(path="", rule="needs exactly one of `tokens` and `sequences`")
-
-
-class Optimizer(Model):
-    """AdamW with decoupled weight decay (Loshchilov and Hutter 2019), which skips biases and norms."""
-
-    learning_rate: PositiveFloat
-    """The peak of the schedule."""
-
-    weight_decay: NonNegativeFloat = 0.1
-    """Decoupled weight decay of matrices; biases and norms have none."""
-
-    betas: tuple[float, float] = (0.9, 0.95)
-    """Decay rates of the first and second moment."""
-
-    eps: PositiveFloat = 1e-8
-    """Added to the root of the second moment."""
-
-    clip: PositiveFloat | None = 1.0
-    """The largest global gradient norm; null: no clipping."""
-
-    def problems(self) -> Iterator[Problem]:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            yield Problem(path="betas", rule="each must be at least 0 and below 1")
-
-
-class Schedule(Model):
-    """The learning rate over optimizer steps."""
-
-    kind: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
-    """`wsd` is warm-up, stable, decay: constant until the last `decay` of the run, then linear to the minimum."""
-
-    warmup: StepsOrShare = "3%"
-    """Steps, or the part of the run, in which the rate rises linearly to its peak."""
-
-    minimum: Share = "10%"
-    """The rate at the end, as a part of the peak."""
-
-    decay: StepsOrShare = "20%"
-    """Only for `wsd`: steps, or the part of the run, in which the rate falls."""
-
-
-class Lora(Model):
-    """Low-rank adapters (Hu et al. 2021) on a frozen model."""
-
-    rank: PositiveInt
-    """The inner dimension of the adapters."""
-
-    alpha: PositiveFloat | None = None
-    """Scale of the adapters, over the rank. None: twice the rank."""
-
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Dropout in front of the adapters."""
-
-    target_modules: list[str] | None = None
-    """Names of the linear layers that get one. None: all of them but the head."""
+    """CPUs of one worker process, such as 4 or 500m. None: the process's part of its node."""
 
 
 class Checkpoint(Model):
     """When the state is saved, and how much of it stays."""
 
     every: Interval = Aside("15m")
-    """Steps (`500`) or time (`15m`) between checkpoints."""
+    """Steps (`500`) or time (`15m`) between checkpoints: so much is trained again after a crash, at most. The state
+    after the last step is always saved."""
 
-    keep: PositiveInt = Aside(3)
-    """How many of the newest stay; the best by held-out loss stays as well."""
+    keep: Whole = Aside(3)
+    """How many of the newest stay."""
 
     keep_best: NonNegativeInt = Aside(1)
-    """How many of the best by held-out loss stay."""
+    """How many of the best by held-out loss stay, beside the newest; 0: none."""
 
-    mirror: str | None = Aside(None)
+    mirror: Location | None = Aside(None)
     """Where committed checkpoints are copied to, e.g. `s3://bucket/prefix`. None: nowhere."""
 
 
 class Evaluate(Model):
     """When held-out loss is measured; it always is before the first step and after the last."""
 
-    every: Interval | None = None
+    every: Whole | None = Aside(None)
     """Steps between evaluations. None: only before and after."""
 
-    sequences: PositiveInt = 64
+    sequences: Whole = Aside(64)
     """Sequences of an evaluation at most, always the same ones."""
 
 
 class Stop(Model):
     """When the run is complete; the first condition that holds ends it. Raising one extends a complete run."""
 
-    steps: PositiveInt | None = Aside(None)
+    steps: Whole | None = Aside(None)
     """Optimizer steps."""
 
     epochs: PositiveFloat | None = Aside(None)
-    """Passes over the training data."""
+    """Passes over the training data; 0.5 is half of it."""
 
     tokens: Count | None = Aside(None)
-    """Tokens of all global batches."""
+    """Tokens of all global batches, padding included: `2G` is 2,000,000,000."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def _some(self) -> Iterator[Problem]:
         if self.steps is None and self.epochs is None and self.tokens is None:
-            yield Problem(path="", rule="needs at least one of `steps`, `epochs` and `tokens`")
+            fix = "for example `steps: 150`"
+            yield Problem(path="", rule="needs at least one of `steps`, `epochs` and `tokens`", fix=fix)
 
 
 class Failures(Model):
     """What a run survives by itself."""
 
     restarts: NonNegativeInt = Aside(3)
-    """How often the worker group is started again from the last checkpoint before the job fails."""
+    """How often the worker group is started again from the last checkpoint before the job fails; 0: never."""
 
     hang: Duration = Aside("5m")
     """A step that takes longer than this counts as a hang: stacks are dumped and the group is torn down."""
@@ -256,10 +126,10 @@ class Failures(Model):
 class Sample(Model):
     """Text that the summary shows at the end, continued by the trained model."""
 
-    prompts: list[str] = Aside([])
+    prompts: list[Text] = Aside([])
     """What is to be continued."""
 
-    tokens: PositiveInt = Aside(48)
+    tokens: Whole = Aside(48)
     """New tokens for each prompt."""
 
 
@@ -269,32 +139,32 @@ class Job(Model):
     kind: Literal["Job"] = "Job"
     """The kind of file this is."""
 
-    name: RunName
-    """The run's name; with `storage` it is the run's identity: the same name goes on where it stopped."""
+    name: RunName = Aside()
+    """The run's name; with `storage` it says which run this is: the same name goes on where it stopped."""
 
-    cluster: str | None = Aside(None)
-    """The cluster file that the job runs on; not needed on a laptop."""
+    cluster: Text | None = Aside(None)
+    """The cluster file that the job runs on, relative to the working directory; not needed on a laptop."""
 
     workers: Workers = Aside(Workers())
-    """Where and on how many accelerators."""
+    """Where and on how many accelerators. The result does not depend on it."""
 
     model: ModelSource
-    """The model to train."""
+    """The model to train: `name`, or `config`."""
 
     task: Literal["pretrain", "sft", "mlm"] = "pretrain"
     """Next token of text, answers of a chat, or masked tokens."""
 
     tokenizer: Tokenizer | None = None
-    """The tokenizer. None: the model's own."""
+    """The tokenizer: `name`, or `train`. None: the model's own."""
 
     lora: Lora | None = None
-    """Train low-rank adapters instead of the whole model."""
+    """Train low-rank adapters instead of the whole model. None: the whole model."""
 
     data: Data
     """What is read, and how it becomes sequences."""
 
     batch: Batch
-    """The global batch of one step."""
+    """The global batch of one step: `tokens`, or `sequences`."""
 
     optimizer: Optimizer
     """AdamW and its numbers."""
@@ -303,10 +173,10 @@ class Job(Model):
     """The learning rate over the steps."""
 
     precision: Literal["bf16", "fp32"] = "bf16"
-    """Compute type of matrix products; weights and optimizer state stay fp32 unless the engine says otherwise."""
+    """Compute type of matrix products; weights and optimizer state stay fp32."""
 
-    engine: Engine = Auto()
-    """What runs the steps. `auto` takes `torch`."""
+    engine: Engine = Aside(Auto())
+    """What runs the steps: `{kind: torch}`, `{kind: deepspeed, zero: 2}`; `auto` takes `torch`."""
 
     checkpoint: Checkpoint = Aside(Checkpoint())
     """When the state is saved, and how much stays."""
@@ -314,8 +184,8 @@ class Job(Model):
     evaluate: Evaluate = Aside(Evaluate())
     """When held-out loss is measured."""
 
-    stop: Stop
-    """When the run is complete."""
+    stop: Stop = Aside()
+    """When the run is complete: `steps`, `epochs` or `tokens`."""
 
     failures: Failures = Aside(Failures())
     """What the run survives by itself."""
@@ -323,34 +193,90 @@ class Job(Model):
     sample: Sample = Aside(Sample())
     """Text that the summary shows."""
 
-    environment: dict[str, str] = Aside({})
-    """Environment variables of every process of the job."""
+    environment: dict[Variable, str] = Aside({})
+    """Environment variables of every process of the job; each value is text, numbers in quotes."""
 
-    storage: str | None = Aside(None)
-    """The folder or URL that holds run folders. None: the cluster's shared storage, or `runs` here on a laptop."""
+    storage: Location | None = Aside(None)
+    """The folder or `s3://bucket/prefix` that holds run folders. None: the cluster's shared storage; on a laptop
+    `$RAYTRAIN_STORAGE`, else `~/.local/share/raytrain-eks/runs`."""
 
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds initial weights, data order and dropout."""
 
-    def problems(self) -> Iterator[Problem]:
+    @rule
+    def _batch_is_whole_sequences(self) -> Iterator[Problem]:
         length = self.data.sequence_length
         if self.batch.tokens is not None and quantity.count(self.batch.tokens) % length:
-            below = max(quantity.count(self.batch.tokens) // length, 1) * length
-            rule = f"must be a multiple of data.sequence_length, which is {length}"
-            yield Problem(path="batch.tokens", rule=rule, fix=f"write {below} or {below + length}")
-        if self.batch.micro and self.global_sequences % self.batch.micro:
-            rule = f"must divide the global batch, which is {self.global_sequences} sequences"
-            yield Problem(path="batch.micro", rule=rule)
-        positions = (self.model.config or {}).get("max_position_embeddings")
-        if isinstance(positions, int) and positions < length:
-            yield Problem(
-                path="data.sequence_length",
-                rule=f"is longer than the model's max_position_embeddings, which is {positions}",
-                fix=f"write at most {positions}, or raise the model's",
-            )
+            below = quantity.count(self.batch.tokens) // length * length
+            why = f"must be a multiple of data.sequence_length, which is {length}"
+            fix = f"write {below} or {below + length}" if below else f"write {length}"
+            yield Problem(path="batch.tokens", rule=why, fix=fix)
+
+    @rule
+    def _micro_fits(self) -> Iterator[Problem]:
+        if self.batch.micro is not None and self.batch.micro > self.global_sequences:
+            why = f"is more than the global batch, which is {counted(self.global_sequences, 'sequence')}"
+            yield Problem(path="batch.micro", rule=why, fix="leave it out: it is derived")
+
+    @rule
+    def _positions_reach(self) -> Iterator[Problem]:
+        positions = self.model.positions
+        if positions is not None and positions < self.data.sequence_length:
+            why = f"is longer than the model's max_position_embeddings, which is {positions}"
+            fix = f"write at most {positions}, or raise the model's"
+            yield Problem(path="data.sequence_length", rule=why, fix=fix)
+
+    @rule
+    def _tokenizer_fits(self) -> Iterator[Problem]:
         if self.model.config is not None and self.tokenizer is None:
             fix = "for example `tokenizer: {train: {vocab_size: 8192}}`"
             yield Problem(path="tokenizer", rule="a model from a config brings no tokenizer", fix=fix)
+        if self.model.name is not None and self.tokenizer is not None and self.tokenizer.train is not None:
+            why = "a pretrained model knows only the vocabulary of its own tokenizer"
+            yield Problem(path="tokenizer.train", rule=why, fix="leave `tokenizer` out")
+
+    @rule
+    def _vocabulary_fits(self) -> Iterator[Problem]:
+        size = (self.model.config or {}).get("vocab_size")
+        trained = self.tokenizer.train if self.tokenizer is not None else None
+        if isinstance(size, int) and trained is not None and size < trained.vocab_size:
+            why = f"is smaller than the tokenizer's, which is {trained.vocab_size}"
+            yield Problem(path="model.config.vocab_size", rule=why, fix="leave it out: it follows the tokenizer")
+
+    @rule
+    def _adapters_need_a_trained_model(self) -> Iterator[Problem]:
+        if self.lora is not None and self.model.config is not None:
+            why = "adapters on a frozen model with random weights learn nothing"
+            yield Problem(path="lora", rule=why, fix="give `model.name`, or leave `lora` out")
+
+    @rule
+    def _chats_are_rows(self) -> Iterator[Problem]:
+        if self.task == "sft" and self.data.format == "text":
+            why = "`task: sft` reads chats from rows, and data.format is text"
+            yield Problem(path="data.format", rule=why, fix="write `format: jsonl` or `parquet`")
+
+    @rule
+    def _best_needs_held_out_data(self) -> Iterator[Problem]:
+        if self.data.evaluate is not None or quantity.share(self.data.held_out) > 0:
+            return
+        why, fix = "nothing is held out (data.held_out is 0%)", "hold out a few per cent, or give `data.evaluate`"
+        if self.evaluate.every is not None:
+            yield Problem(path="evaluate.every", rule=f"cannot evaluate: {why}", fix=fix)
+        if "keep_best" in self.checkpoint.model_fields_set and self.checkpoint.keep_best:
+            yield Problem(path="checkpoint.keep_best", rule=f"no checkpoint is the best: {why}", fix=fix)
+
+    @rule
+    def _warmup_ends(self) -> Iterator[Problem]:
+        warmup, steps = self.schedule.warmup, self.stop.steps
+        if isinstance(warmup, int) and steps is not None and warmup > steps:
+            why = f"the run ends during its warm-up: stop.steps is {steps}"
+            yield Problem(path="schedule.warmup", rule=why, fix="write a share of the run, such as 3%")
+
+    @rule
+    def _group_is_a_clusters(self) -> Iterator[Problem]:
+        if self.workers.group is not None and self.cluster is None:
+            why = "names a worker group, but the job names no cluster file"
+            yield Problem(path="workers.group", rule=why, fix="add `cluster: cluster_specs/...yaml`, or leave it out")
 
     @property
     def global_sequences(self) -> int:

@@ -46,6 +46,9 @@ def _meant(entries: list[Any], data: Any) -> Iterator[tuple[Path, Any]]:
     """Findings with their paths in the file, one branch of each union: the one whose kind of value was written."""
     by_union: dict[Path, dict[str, list[tuple[Path, Any]]]] = {}
     for entry in entries:
+        if entry["loc"][-1:] == ("[key]",):
+            yield tuple(entry["loc"][:-1]), entry
+            continue
         missing = entry["type"] in ("missing", "extra_forbidden")
         path, branch, above = real_path(entry["loc"], data, missing=missing)
         if branch is None:
@@ -96,6 +99,9 @@ def _problem(model: type[BaseModel], entry: Any, path: Path, document: Document)
         return _missing(model, location, path, document)
     if kind == "union_tag_invalid":
         path = (*path, entry["ctx"]["discriminator"].strip("'"))
+    if location[-1:] == ("[key]",):
+        place = document.place(path, key=True) or (None, None)
+        return Problem(path=dotted(document.data, path), rule=_rule(entry, None)[0]).at(document.file, *place)
     line, column = document.place(path) or (None, None)
     value = document.texts.get(path)
     if entry["input"] is None:

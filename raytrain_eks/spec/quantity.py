@@ -179,14 +179,15 @@ _SHARE = _text(rf"^{_NUMBER}\s*%$", "3%", "0.5%")
 _DURATION = _text(r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$", "30s", "15m", "2h", "1d")
 _MEMORY = _text(rf"^{_NUMBER}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)$", "64Gi", "512Mi")
 _COUNTED = _text(r"^[0-9]+(\.[0-9]+)?\s*[kMGT]?$", "512k", "4M")
-_WHOLE = Annotated[int, Field(ge=1, le=MOST)]
+Whole = Annotated[int, Field(ge=1, le=MOST)]
+"""A whole number from 1 on."""
 
 Memory = Annotated[str, BeforeValidator(_memory, json_schema_input_type=_MEMORY), Canonical(_number_text)]
 """Bytes with a unit: `64Gi`."""
 _CPUS = Annotated[float, Field(gt=0)] | _text(r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(m|k)?$", "500m")
 Cpu = Annotated[str, BeforeValidator(_cpu, json_schema_input_type=_CPUS), Canonical(_number_text)]
 """CPUs: `4`, `1.5`, `500m`."""
-Count = Annotated[int | str, BeforeValidator(_count_text, json_schema_input_type=_WHOLE | _COUNTED), Canonical(count)]
+Count = Annotated[int | str, BeforeValidator(_count_text, json_schema_input_type=Whole | _COUNTED), Canonical(count)]
 """A positive whole number: `4096`, `512k`, `4M`."""
 Share = Annotated[str, BeforeValidator(_share_text, json_schema_input_type=_SHARE), Canonical(_percent)]
 """A part of the whole: `3%`."""
@@ -196,7 +197,7 @@ Duration = Annotated[
 """Time with a unit: `15m`."""
 Interval = Annotated[
     int | str,
-    BeforeValidator(_interval, json_schema_input_type=_WHOLE | _DURATION),
+    BeforeValidator(_interval, json_schema_input_type=Whole | _DURATION),
     Canonical(_canonical_interval),
 ]
 """Steps (`500`) or time (`15m`)."""

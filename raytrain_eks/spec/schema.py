@@ -20,6 +20,8 @@ def json_schema(model: type[BaseModel]) -> dict[str, Any]:
         for written, entry in part.get("properties", {}).items():
             entry.pop("x-aside", None)
             entry.pop("title", None)
+            if isinstance(entry.get("default"), dict):
+                del entry["default"]  # an editor would write all of it into the file
             if (doc := docs.get(names.get(written, written))) is not None:
                 entry["description"] = doc
     if "kind" in schema.get("properties", {}):

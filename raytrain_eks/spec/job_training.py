@@ -1,0 +1,156 @@
+"""What a job learns and how: the model, its adapters, the batch, the optimizer and the learning rate."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from raytrain_eks.spec import quantity
+from raytrain_eks.spec.job_data import Text
+from raytrain_eks.spec.model import Aside, Model, rule
+from raytrain_eks.spec.problem import Problem
+from raytrain_eks.spec.quantity import Count, Share, StepsOrShare, Whole
+
+
+class ModelSource(Model):
+    """The model to train: pretrained by name or folder, or from scratch by a config."""
+
+    name: Text | None = None
+    """A name on the Hugging Face hub (`meta-llama/Llama-3.1-8B`), or a local folder with a `config.json`."""
+
+    config: dict[str, Any] | None = None
+    """A Hugging Face config to train from scratch: `model_type` and the fields that differ from its defaults. The
+    vocabulary's size and the special tokens come from the tokenizer."""
+
+    @rule
+    def _one(self) -> Iterator[Problem]:
+        if (self.name is None) == (self.config is None):
+            fix = "`name` for a pretrained model, `config` to train one from scratch"
+            yield Problem(path="", rule="needs exactly one of `name` and `config`", fix=fix)
+
+    @rule
+    def _family(self) -> Iterator[Problem]:
+        if self.config is not None and not isinstance(self.config.get("model_type"), str):
+            fix = "for example `model_type: llama`"
+            yield Problem(path="config.model_type", rule="a config needs the model's family", fix=fix)
+
+    @rule
+    def _json(self) -> Iterator[Problem]:
+        for path in _not_finite(self.config, "config"):
+            yield Problem(path=path, rule="a config is JSON, which has no infinity and no NaN")
+
+    @property
+    def positions(self) -> int | None:
+        """The longest sequence that a config allows, where it says so."""
+        given = self.config or {}
+        found = given.get("max_position_embeddings", given.get("n_positions"))
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _not_finite(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _not_finite(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _not_finite(item, f"{path}.{index}")
+
+
+class Batch(Model):
+    """The global batch of one optimizer step, the same at any number of workers."""
+
+    tokens: Count | None = None
+    """Tokens of the global batch (`4096`, `4M`), padding included: a multiple of `data.sequence_length`."""
+
+    sequences: Whole | None = None
+    """The global batch in sequences; instead of `tokens`."""
+
+    micro: Whole | None = Aside(None)
+    """Sequences of one forward and backward pass on one worker; accumulation follows from it. More need more memory.
+    None: derived."""
+
+    @rule
+    def _one(self) -> Iterator[Problem]:
+        if (self.tokens is None) == (self.sequences is None):
+            fix = "for example `tokens: 4096`"
+            yield Problem(path="", rule="needs exactly one of `tokens` and `sequences`", fix=fix)
+
+
+class Optimizer(Model):
+    """AdamW with decoupled weight decay (Loshchilov and Hutter 2019), which skips biases and norms."""
+
+    learning_rate: PositiveFloat
+    """The peak of the schedule, such as 3.0e-4."""
+
+    weight_decay: NonNegativeFloat = 0.1
+    """Decoupled weight decay of matrices, times the learning rate at each step; biases and norms have none."""
+
+    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.95)
+    """Decay rates of the first and second moment per step, each at least 0 and below 1."""
+
+    eps: PositiveFloat = 1e-8
+    """Added to the root of the second moment."""
+
+    clip: PositiveFloat | None = 1.0
+    """The largest global gradient norm; a larger one is scaled down to it. null: no clipping."""
+
+    @rule
+    def _betas(self) -> Iterator[Problem]:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            yield Problem(path="betas", rule="each must be at least 0 and below 1", fix="usual are [0.9, 0.95]")
+
+
+class Schedule(Model):
+    """The learning rate over optimizer steps."""
+
+    kind: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
+    """After the warm-up: a cosine or a line down to `minimum` at the last step, constant, or `wsd` (warm-up, stable,
+    decay): constant until the last `decay` of the run, then a line down to `minimum`."""
+
+    warmup: StepsOrShare = "3%"
+    """Steps (`100`), or the part of the run (`3%`), in which the rate rises linearly to its peak."""
+
+    minimum: Share = "10%"
+    """The rate of the last step, as a part of the peak."""
+
+    decay: StepsOrShare = "20%"
+    """Only for `wsd`: steps, or the part of the run, in which the rate falls."""
+
+    @rule
+    def _decay_is_wsds(self) -> Iterator[Problem]:
+        if "decay" in self.model_fields_set and self.kind != "wsd":
+            fix = "write `kind: wsd`, or leave `decay` out"
+            yield Problem(path="decay", rule=f"only `wsd` has a decay of its own; kind is {self.kind}", fix=fix)
+
+    @rule
+    def _constant_has_no_minimum(self) -> Iterator[Problem]:
+        if "minimum" in self.model_fields_set and self.kind == "constant":
+            yield Problem(
+                path="minimum", rule="a constant rate never falls", fix="leave it out, or choose another kind"
+            )
+
+    @rule
+    def _phases_fit(self) -> Iterator[Problem]:
+        if self.kind != "wsd" or not isinstance(self.warmup, str) or not isinstance(self.decay, str):
+            return
+        if quantity.share(self.warmup) + quantity.share(self.decay) > 1:
+            yield Problem(path="decay", rule=f"warm-up ({self.warmup}) and decay are more than the whole run")
+
+
+class Lora(Model):
+    """Low-rank adapters (Hu et al. 2021) on a frozen model."""
+
+    rank: Whole
+    """The inner dimension of the adapters; their number of parameters grows with it."""
+
+    alpha: PositiveFloat | None = None
+    """Scale of the adapters: what they add is multiplied by alpha/rank. None: twice the rank."""
+
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout in front of the adapters, as a probability."""
+
+    target_modules: Annotated[list[Text], Field(min_length=1)] | None = None
+    """Names of the linear layers that get one. None: all of them but the head."""
