@@ -277,8 +277,6 @@ class Cluster(Model):
         for path, zone in zones:
             if zone is not None and not zone.startswith(self.region):
                 yield Problem(path=path, rule=f"does not lie in the region, which is {self.region}")
-        if self.provisioner.kind == "managed" and self.provisioner.role is None:
-            yield Problem(path="provisioner.role", rule="managed node groups need the nodes' IAM role")
         if self.head.instance is None and self.provisioner.kind != "none":
             yield Problem(path="head.instance", rule="needs a type, since its node is made by the provisioner")
 

@@ -19,8 +19,8 @@ RoleArn = Annotated[
     ),
 ]
 ReservationId = Annotated[str, worded(re.compile(r"cr-[0-9a-f]{8,40}\Z").match, "must look like cr-0123456789abcdef0")]
-_TAKES = "an IAM role's name has at most 64 letters, digits and +=,.@_-"
-RoleName = Annotated[str, worded(re.compile(r"[\w+=,.@-]{1,64}\Z").match, _TAKES)]
+_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+\Z|[\w+=,.@-]{1,64}\Z")
+Role = Annotated[str, worded(_ROLE.match, "must be a role's name, or arn:aws:iam::<account>:role/<name>")]
 EksName = Annotated[
     str, worded(re.compile(r"[0-9A-Za-z][\w-]{0,99}\Z").match, "an EKS cluster's name has letters, digits, - and _")
 ]
@@ -147,8 +147,9 @@ class Provisioner(Model):
     kind: Literal["karpenter", "managed", "none"] = "karpenter"
     """`karpenter`; `managed`: EKS managed node groups; `none`: the nodes exist already, none are rendered."""
 
-    role: RoleName | None = None
-    """The nodes' IAM role, by name. None: `KarpenterNodeRole-<EKS cluster>`; required for `managed`."""
+    role: Role | None = None
+    """The nodes' IAM role: its name for Karpenter, its ARN for managed node groups, which need it.
+    None: `KarpenterNodeRole-<EKS cluster>`."""
 
     ami: str | None = None
     """AMI alias or id of all nodes: `al2023@v20260101`, `ami-…`. None: the newest AL2023, which moves."""
@@ -161,6 +162,15 @@ class Provisioner(Model):
 
     tags: dict[str, str] = {}
     """AWS tags of instances and volumes."""
+
+    def problems(self) -> Iterator[Problem]:
+        arn = (self.role or "").startswith("arn:")
+        if self.kind == "managed" and not arn:
+            rule = "managed node groups need the ARN of the nodes' IAM role"
+            yield Problem(path="role", rule=rule, fix="write `role: arn:aws:iam::<account>:role/<name>`")
+        if self.kind == "karpenter" and arn:
+            rule = "Karpenter takes the role's name"
+            yield Problem(path="role", rule=rule, fix=f"write `role: {(self.role or '').rpartition('/')[2]}`")
 
 
 ProvisionerOrKind = Annotated[Provisioner, short("kind", Provisioner)]
