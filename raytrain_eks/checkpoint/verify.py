@@ -1,0 +1,72 @@
+"""Is what lies on storage what was written? Checked before a checkpoint is used. Imports neither torch nor ray.
+
+`full` reads every byte and compares checksums, `sizes` compares sizes, `off` looks only at the manifest and the
+records (always checked: nothing can be read without them).
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+from raytrain_eks.checkpoint.manifest import BLOCK, Damaged, Manifest, Record, block_checksum, bytes_checksum
+from raytrain_eks.checkpoint.storage import Storage
+
+Level = Literal["full", "sizes", "off"]
+
+
+def threads() -> int:
+    """How many files or blocks are read at a time."""
+    return min(8, max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
+
+
+def read_records(storage: Storage, manifest: Manifest) -> list[Record]:
+    """The records of all ranks; `storage` is the checkpoint's folder. Raises Damaged, naming the file."""
+
+    def read(name: str, checksum: str) -> Record:
+        try:
+            data = storage.read(name)
+        except FileNotFoundError:
+            raise Damaged(f"{name} is missing") from None
+        if bytes_checksum(data) != checksum:
+            raise Damaged(f"{name} is not what was written (checksum)")
+        return Record.load(data)
+
+    with ThreadPoolExecutor(threads()) as pool:
+        return list(pool.map(lambda stored: read(stored.name, stored.checksum), manifest.records))
+
+
+def check_files(storage: Storage, records: Sequence[Record], level: Level) -> None:
+    """Compare data files with their records. Raises Damaged, naming file and byte; OSError when storage fails."""
+    if level == "off":
+        return
+    for record in records:
+        size = storage.size(record.file)
+        if size is None:
+            raise Damaged(f"{record.file} is missing")
+        if size != record.size:
+            raise Damaged(f"{record.file} has {size} bytes, {record.size} were written")
+    if level == "full":
+        with ThreadPoolExecutor(threads()) as pool:
+            for record in records:
+                _check_blocks(storage, record, pool)
+
+
+def _check_blocks(storage: Storage, record: Record, pool: ThreadPoolExecutor) -> None:
+    file = storage.open(record.file)
+
+    def check(spans: range) -> None:
+        buffer = memoryview(bytearray(min(BLOCK, record.size)))
+        for number in spans:
+            begin = number * BLOCK
+            block = buffer[: min(BLOCK, record.size - begin)]
+            file.read_into(begin, block)
+            if block_checksum(block) != record.blocks[number]:
+                raise Damaged(f"{record.file} is not what was written (bytes {begin} to {begin + len(block)})")
+
+    try:
+        count = len(record.blocks)
+        step = -(-count // threads()) or 1
+        list(pool.map(check, [range(begin, min(begin + step, count)) for begin in range(0, count, step)]))
+    finally:
+        file.close()
