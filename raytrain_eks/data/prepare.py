@@ -1,0 +1,197 @@
+"""From a job's data to prepared data: list, train the tokenizer, tokenise and pack with Ray Data, write the index.
+
+Idempotent: the folder's name is a hash of everything that its content depends on, so that the second call returns at
+once. Resumable: a shard appears whole or not at all, and one that is there is not made again.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import pyarrow as pa
+
+from raytrain_eks.data import execution, tokenizer
+from raytrain_eks.data.corpus import Corpus, Unit, corpus
+from raytrain_eks.data.files import TEMPORARY, Place
+from raytrain_eks.data.prepared import (
+    FORMAT,
+    INDEX,
+    TOKENIZER,
+    Prepared,
+    read_counts,
+    shard_name,
+    write_shard,
+)
+from raytrain_eks.data.recipe import Counts, Recipe
+from raytrain_eks.spec import quantity
+from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.problem import Problem, SpecError
+
+Say = Callable[[str], None]
+FEW = 4
+"""Up to so many units are packed here: Ray Data would take longer to start."""
+FOLDER = ".data"
+"""The folder of prepared data beside the run folders."""
+
+
+def content_hash(job: Job, units: Corpus) -> str:
+    """16 hex digits over all that the prepared rows depend on; weights, seed and batch are no part of it."""
+    data = job.data
+    content = {
+        "format": FORMAT,
+        "files": [[[file.name, file.size, file.fingerprint] for file in files] for files in units.files],
+        "tokenizer": tokenizer.identity(job),
+        "sequence_length": data.sequence_length,
+        "pack": data.pack,
+        "read": [data.format, data.column, data.evaluate is None, data.held_out if data.evaluate is None else None],
+        "task": job.task,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def prepare(
+    job: Job, storage: object, *, say: Say = lambda text: None, execute: execution.Execute | None = None
+) -> Prepared:
+    """The prepared data of a job, made where it is not there yet.
+
+    `storage` is a folder, a URL or a Storage, the one that holds the runs. `say` gets a line per phase. `execute`
+    works through the units; by default Ray Data does, and a few are done here. Raises SpecError for whatever
+    is wrong with the data, OSError where the storage cannot be written.
+    """
+    units = corpus(job.data)
+    name = content_hash(job, units)
+    folder = Place.of(getattr(storage, "url", storage)).child(FOLDER).child(name)
+    if folder.child(INDEX).exists():
+        return Prepared.load(folder.url)
+    files = sum(len(part) for part in units.files)
+    say(f"data: {files} files, {units.bytes / 1e6:.1f} MB, {units.held_out_files} files held out")
+    if not folder.child(TOKENIZER).child("tokenizer.json").exists():
+        tokenizer.make(job, units, folder.child(TOKENIZER))
+        say(f"data: tokenizer ready, {len(tokenizer.token_bytes(folder.child(TOKENIZER).url))} entries")
+    work = Pack(_recipe(job, folder), folder.url)
+    counts = _pack_all(work, units, say, execute)
+    _check(job, units, counts)
+    index = _index(job, name, units, counts, work.recipe)
+    folder.child(INDEX).write(json.dumps(index, indent=1).encode())
+    _sweep(folder)
+    prepared = Prepared.load(folder.url)
+    train = prepared.train.counts
+    text = f"{train.tokens} tokens in {train.rows} sequences of {prepared.sequence_length}"
+    say(f"data: {text}, fill {prepared.fill:.3f}")
+    return prepared
+
+
+def _recipe(job: Job, folder: Place) -> Recipe:
+    data = job.data
+    return Recipe(folder.child(TOKENIZER).url, data.format, data.sequence_length, data.pack)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Packs one unit into its shard; runs in a task of Ray Data."""
+
+    recipe: Recipe
+    folder: str
+
+    def __call__(self, unit: Unit) -> tuple[str, int, Counts]:
+        rows, counts = self.recipe.rows(unit)
+        write_shard(Place.of(self.folder).child(shard_name(unit.split, unit.number)), rows, counts)
+        return unit.split, unit.number, counts
+
+
+Found = dict[tuple[str, int], Counts]
+
+
+def _pack_all(work: Pack, units: Corpus, say: Say, execute: execution.Execute | None) -> Found:
+    folder = Place.of(work.folder)
+    wanted = [*units.train, *units.eval]
+    present = {folder.relative(info) for info in folder.walk()}
+    done: Found = {}
+    for unit in wanted:
+        name = shard_name(unit.split, unit.number)
+        if name in present:
+            try:
+                done[unit.split, unit.number] = read_counts(folder.child(name))
+            except (OSError, KeyError, ValueError, pa.ArrowInvalid):
+                say(f"data: {name} is damaged and is made again")
+    rest = [unit for unit in wanted if (unit.split, unit.number) not in done]
+    if done and rest:
+        say(f"data: {len(done)} of {len(wanted)} shards are there from before")
+    if execute is None:
+        execute = execution.ray_data if len(rest) > FEW else execution.here
+    for split, shard, counts in _told(execute(work, rest), len(rest), say):
+        done[split, shard] = counts
+    return done
+
+
+def _told(results: Iterator[Any], total: int, say: Say) -> Iterator[Any]:
+    """Pass results on and say how far it is after every tenth."""
+    for number, result in enumerate(results, 1):
+        yield result
+        if total > 20 and number * 10 // total != (number - 1) * 10 // total and number < total:
+            say(f"data: {number} of {total} shards")
+
+
+def _check(job: Job, units: Corpus, found: Found) -> None:
+    """Refuse data that holds nothing, or in which more than the budget is unreadable. Raises SpecError."""
+    train = reduce(add, (found["train", unit.number] for unit in units.train), Counts())
+    evaluation = reduce(add, (found["eval", unit.number] for unit in units.eval), Counts())
+    both = train + evaluation
+    budget = quantity.share(job.data.bad_rows)
+    if both.bad > budget * (both.bad + both.documents):
+        named = "\n  ".join(both.problems[:5])
+        rule = f"{both.bad} of {both.bad + both.documents} files and rows cannot be read, "
+        rule += f"data.bad_rows allows {job.data.bad_rows}:\n  {named}"
+        fix = "mend them, leave them out with data.files, or raise data.bad_rows"
+        raise SpecError([Problem(path="data.train", rule=rule, fix=fix)])
+    for source in range(len(units.files) - (job.data.evaluate is not None)):
+        mine = [found["train", unit.number] for unit in units.train if unit.source == source]
+        if not sum(counts.targets for counts in mine):
+            where = "data.train" if isinstance(job.data.train, str) else f"data.train.{source}.path"
+            rule = "holds no text to train on"
+            if sum(counts.empty for counts in mine):
+                rule += f"; {sum(counts.empty for counts in mine)} files or rows are empty"
+            raise SpecError([Problem(path=where, rule=rule, fix="name data with text in it")])
+    if units.eval and not evaluation.targets:
+        where, fix = ("data.evaluate", "name data with text in it")
+        if job.data.evaluate is None:
+            where, fix = "data.held_out", "raise the share, add data, set data.evaluate, or write 0% for none"
+        raise SpecError([Problem(path=where, rule="leaves no text to evaluate on", fix=fix)])
+
+
+def _index(job: Job, name: str, units: Corpus, found: Found, recipe: Recipe) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "hash": name,
+        "sequence_length": job.data.sequence_length,
+        "pad": recipe.pad,
+        "vocab_size": len(tokenizer.token_bytes(recipe.tokenizer)),
+        "files": sum(len(files) for files in units.files),
+        "bytes": units.bytes,
+        "held_out_files": units.held_out_files,
+        "train": _split_index("train", units.train, found),
+        "eval": _split_index("eval", units.eval, found),
+    }
+
+
+def _split_index(split: str, units: Sequence[Unit], found: Found) -> dict[str, Any]:
+    counts = [found[split, unit.number] for unit in units]
+    sources: dict[int, list[int]] = {}
+    for unit in units:
+        sources.setdefault(unit.source, [unit.number, 0])[1] += 1
+    return {
+        "rows": [each.rows for each in counts],
+        "sources": list(sources.values()),
+        "counts": asdict(reduce(add, counts, Counts())),
+    }
+
+
+def _sweep(folder: Place) -> None:
+    """Remove what killed processes left half written."""
+    for info in list(folder.walk()):
+        if info.base_name.startswith(TEMPORARY):
+            folder.delete(folder.relative(info))

@@ -1,0 +1,182 @@
+"""Prepared data: packed Parquet shards with an index, shared by all runs that read the same content.
+
+A folder `<storage>/.data/<content hash>/`: `tokenizer/`, `train/00000.parquet`, `eval/00000.parquet`, and `index.json`,
+which is written last: without it the data is not complete. Nothing here imports ray, torch or transformers.
+"""
+
+import io
+import json
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raytrain_eks.data.files import Place
+from raytrain_eks.data.packing import Rows, from_table, to_table
+from raytrain_eks.data.recipe import COUNTED, Counts
+from raytrain_eks.spec.problem import Problem, SpecError
+
+FORMAT = 1
+"""Of the index and the shards; part of the content hash."""
+INDEX = "index.json"
+TOKENIZER = "tokenizer"
+COUNTS = b"raytrain.counts"
+GROUP_BYTES = 2**18
+"""Bytes of tokens in a row group: the least that is read for one row."""
+
+
+def shard_name(split: str, number: int) -> str:
+    return f"{split}/{number:05d}.parquet"
+
+
+def write_shard(place: Place, rows: Rows, counts: Counts) -> None:
+    """Write the packed rows of a unit as Parquet, whole or not at all, its counts in the file's metadata."""
+    table = to_table(rows).replace_schema_metadata({COUNTS: json.dumps(asdict(counts)).encode()})
+    per_group = max(GROUP_BYTES // max(rows.tokens.shape[1] * rows.tokens.itemsize, 1), 1)
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=per_group, compression="zstd", use_dictionary=False)
+    place.write(buffer.getvalue())
+
+
+def read_counts(place: Place) -> Counts:
+    """The counts that a shard carries. Raises OSError or pyarrow's ArrowInvalid where it is damaged."""
+    with place.filesystem.open_input_file(place.path) as file:
+        found = json.loads(pq.read_schema(file).metadata[COUNTS])
+    return Counts(**{**found, "problems": tuple(found["problems"])})
+
+
+@dataclass(frozen=True)
+class Split:
+    """The shards of one split: one for each unit."""
+
+    rows: tuple[int, ...]
+    """Rows of each shard, by its number."""
+    sources: tuple[tuple[int, int], ...]
+    """For each source, its first shard and how many it has."""
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A complete folder of prepared data."""
+
+    url: str
+    index: dict[str, Any]
+
+    @classmethod
+    def load(cls, url: object) -> "Prepared":
+        """Open a folder or URL that `prepare` returned. Raises SpecError where it is not complete."""
+        place = Place.of(url)
+        try:
+            index = json.loads(place.child(INDEX).read())
+        except FileNotFoundError:
+            fix = "prepare it again: raytrain-eks prepare JOB"
+            problem = Problem(
+                path="data", value=place.url, rule=f"prepared data without {INDEX} is not complete", fix=fix
+            )
+            raise SpecError([problem]) from None
+        if index.get("format") != FORMAT:
+            rule = f"prepared data of format {index.get('format')}; this version reads format {FORMAT}"
+            raise SpecError([Problem(path="data", value=place.url, rule=rule, fix="prepare it again")])
+        return cls(place.url, index)
+
+    @property
+    def hash(self) -> str:
+        """The content hash: sources, tokenizer, sequence length, packing rule, format."""
+        return str(self.index["hash"])
+
+    @property
+    def sequence_length(self) -> int:
+        return int(self.index["sequence_length"])
+
+    @property
+    def pad(self) -> int:
+        """The token id that fills the end of a row."""
+        return int(self.index["pad"])
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the tokenizer, its special tokens included."""
+        return int(self.index["vocab_size"])
+
+    @cached_property
+    def train(self) -> Split:
+        return self._split("train")
+
+    @cached_property
+    def eval(self) -> Split:
+        return self._split("eval")
+
+    @property
+    def sequences(self) -> int:
+        """Rows of one pass over the training data."""
+        return self.train.counts.rows
+
+    @property
+    def fill(self) -> float:
+        """The part of all positions of the training rows that holds text."""
+        return self.train.counts.tokens / max(self.sequences * self.sequence_length, 1)
+
+    def _split(self, name: str) -> Split:
+        found = self.index[name]
+        counts = Counts(**{key: found["counts"][key] for key in COUNTED}, problems=tuple(found["counts"]["problems"]))
+        sources = tuple((int(first), int(count)) for first, count in found["sources"])
+        return Split(tuple(found["rows"]), sources, counts)
+
+    def rows(self, split: str, number: int) -> Rows:
+        """All rows of one shard. Raises OSError where it cannot be read."""
+        place = Place.of(self.url).child(shard_name(split, number))
+        with place.filesystem.open_input_file(place.path) as file:
+            table: pa.Table = pq.read_table(file, use_threads=False)
+        return from_table(table)
+
+    @property
+    def units(self) -> tuple[tuple[int, int], ...]:
+        """For each source, its first training shard and how many it has."""
+        return self.train.sources
+
+    def count(self, unit: int) -> int:
+        """Rows of a training shard."""
+        return self.train.rows[unit]
+
+    def read(self, unit: int) -> Rows:
+        """The rows of a training shard."""
+        return self.rows("train", unit)
+
+    def steps(self, epochs: float, global_sequences: int) -> int:
+        """Optimizer steps until the training data has been read `epochs` times; the last batch may go beyond."""
+        return ceil(Fraction(epochs).limit_denominator(10**6) * self.sequences / global_sequences)
+
+    def tokenizer_folder(self) -> str:
+        """A local folder with the tokenizer; one on S3 is copied to a folder of this user's cache first."""
+        place = Place.of(self.url).child(TOKENIZER)
+        if not place.remote:
+            return place.url
+        local = Path.home() / ".cache" / "raytrain-eks" / "tokenizers" / self.hash
+        for info in place.walk():
+            name = place.relative(info)
+            Place.of(local / name).write(place.child(name).read())
+        return str(local)
+
+    def tokenizer(self) -> Any:
+        """The tokenizer as `transformers.AutoTokenizer` opens it."""
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.tokenizer_folder())
+
+    def summary(self) -> dict[str, Any]:
+        """Counts for a person and for summary.json: files, documents, rows, tokens, fill, bad, empty."""
+        return {
+            "files": self.index["files"],
+            "bytes": self.index["bytes"],
+            "held_out_files": self.index["held_out_files"],
+            "train": {key: getattr(self.train.counts, key) for key in COUNTED},
+            "eval": {key: getattr(self.eval.counts, key) for key in COUNTED},
+            "fill": round(self.fill, 4),
+            "problems": list(self.train.counts.problems),
+        }
