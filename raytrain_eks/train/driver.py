@@ -17,7 +17,7 @@ from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load
 from raytrain_eks.spec.problem import Problem, SpecError
-from raytrain_eks.train.control import clear_stop, request_stop
+from raytrain_eks.train.control import clear, refusal, request_stop
 
 
 def say(text: str) -> None:
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 3
 
 
-def run_steps(job: Job, train_sequences: int) -> int:
+def run_steps(job: Job, prepared: Any) -> int:
     """Optimizer steps of the whole run: the first of the stop conditions that holds."""
     per_step = job.global_sequences
     limits = []
@@ -58,7 +58,7 @@ def run_steps(job: Job, train_sequences: int) -> int:
     if job.stop.tokens is not None:
         limits.append(math.ceil(quantity.count(job.stop.tokens) / (per_step * job.data.sequence_length)))
     if job.stop.epochs is not None:
-        limits.append(max(math.floor(train_sequences / per_step * job.stop.epochs), 1))
+        limits.append(prepared.steps(job.stop.epochs, per_step))
     return min(limits)
 
 
@@ -82,7 +82,7 @@ class Driver:
         self._check_run()
         self._connect()
         prepared = self._prepare()
-        steps = run_steps(self.job, prepared.sequences)
+        steps = run_steps(self.job, prepared)
         done = self._completed_steps()
         if done >= steps:
             say(f"{self.job.name} is already complete, {done} steps: {self.run.url}")
@@ -92,7 +92,7 @@ class Driver:
 
         model_config(self.job, prepared.tokenizer())
         self.run.open(self.job, accept_changes=self.resume)
-        clear_stop(self.run)
+        clear(self.run)
         say(f"run {self.job.name}, {steps} steps: {self.run.url}")
         return self._train(prepared, steps)
 
@@ -160,6 +160,8 @@ class Driver:
                 fitted.fit()
         except TrainingFailedError as error:
             return self._failed(error)
+        if (refused := refusal(self.run)) is not None:
+            raise refused
         return self._sum_up()
 
     def _ask_to_stop(self) -> None:
@@ -167,10 +169,6 @@ class Driver:
         request_stop(self.run)
 
     def _failed(self, error: Any) -> int:
-        failures = getattr(error, "worker_failures", {})
-        refusals = [cause for cause in map(_cause, failures.values()) if isinstance(cause, SpecError)]
-        if refusals:
-            raise refusals[0]
         say(f"{self.job.name} failed: {error}")
         say(f"to go on from the last checkpoint: raytrain-eks resume {self.job.name}")
         return 1
@@ -188,12 +186,3 @@ class Driver:
             say(sample["prompt"] + sample["text"])
         say(f"everything is in {self.run.url}")
         return 0
-
-
-def _cause(error: BaseException) -> BaseException:
-    """The error that the worker's own code raised, inside what Ray wrapped around it."""
-    seen: set[int] = set()
-    while id(error) not in seen:
-        seen.add(id(error))
-        error = getattr(error, "cause", None) or error.__cause__ or error
-    return error

@@ -11,6 +11,9 @@ from raytrain_eks.spec.job import Job
 
 def export(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write safetensors, config and tokenizer, as `AutoModelForCausalLM.from_pretrained` opens them."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     model.config.use_cache = True
     model.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)

@@ -1,7 +1,7 @@
 """The worker loop, written once for every engine.
 
 Data, accumulation, schedule, metrics, evaluation, checkpoints and resume are here and nowhere else. Every rank runs it.
-Ranks agree before each step on all that they must do alike (save, stop) in one small all-reduce; only rank 0 writes
+Ranks agree after each step on all that they must do alike (save, stop) in one small all-reduce; only rank 0 writes
 metrics. The loop never asks the device for a value but through the engine's `read`.
 """
 
@@ -16,7 +16,6 @@ from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines import Engine
 from raytrain_eks.train.journal import Journal, now
-from raytrain_eks.train.loss import trained_tokens
 from raytrain_eks.train.schedule import LearningRate
 
 
@@ -80,6 +79,8 @@ class Loop:
         every = self.job.checkpoint.every
         self.every_steps = every if isinstance(every, int) else None
         self.every_seconds = None if isinstance(every, int) else quantity.seconds(every)
+        if self.progress.step:
+            self.saved_step = self.progress.step
 
     def run(self) -> bool:
         """Train to the last step. True: the run is complete; False: it was asked to stop and has saved its state."""
@@ -107,28 +108,24 @@ class Loop:
         drawn = self.stream.next()
         waited = time.perf_counter() - began
         batches = [self.engine.put(batch) for batch in drawn.micro_batches]
-        mine = sum(int(trained_tokens(batch["labels"])) for batch in batches)
-        tokens, save, stop = self.engine.reduce(float(mine), float(self._wants_save()), float(self._wants_stop()))
-        self._save_due = save > 0
-        total = max(int(tokens), 1)
+        total = max(drawn.targets, 1)
         losses = [
             self.engine.micro_step(batch, total, last=index == len(batches) - 1) for index, batch in enumerate(batches)
         ]
         rate = self.rate(self.progress.step)
         norm = self.engine.step(rate)
         *values, gradient_norm = self.engine.read(*losses, norm)
-        (summed,) = self.engine.reduce(math.fsum(values))
+        summed, save, stop = self.engine.reduce(math.fsum(values), float(self._wants_save()), float(self._wants_stop()))
+        self._save_due = save > 0
         took = time.perf_counter() - began
         self.progress.step += 1
-        self.progress.tokens += int(tokens)
+        self.progress.tokens += drawn.targets
         self.progress.seconds += took
         self.progress.data_seconds += waited
-        self._report(drawn, summed / total, rate, gradient_norm, int(tokens), took, waited)
+        self._report(drawn, summed / total, rate, gradient_norm, took, waited)
         return stop > 0
 
-    def _report(
-        self, drawn: Any, loss: float, rate: float, norm: float, tokens: int, took: float, waited: float
-    ) -> None:
+    def _report(self, drawn: Any, loss: float, rate: float, norm: float, took: float, waited: float) -> None:
         if self.journal is None:
             return
         self.journal.add(
@@ -137,7 +134,7 @@ class Loop:
             loss=loss,
             learning_rate=rate,
             gradient_norm=norm,
-            tokens=tokens,
+            tokens=drawn.targets,
             tokens_total=self.progress.tokens,
             epoch=drawn.epoch,
             first_id=drawn.ids[0] if len(drawn.ids) else None,
@@ -164,11 +161,9 @@ class Loop:
     def evaluate(self) -> Held:
         """Held-out loss over the same rows at every call."""
         summed = [self.engine.evaluate(batch) for batch in map(self.engine.put, self.held_out.batches)]
-        nats, count = self.engine.reduce(
-            math.fsum(self.engine.read(*summed)) if summed else 0.0, float(self.held_out.trained_tokens)
-        )
+        (nats,) = self.engine.reduce(math.fsum(self.engine.read(*summed)) if summed else 0.0)
         held = Held(
-            nats_per_token=nats / max(count, 1.0),
+            nats_per_token=nats / max(self.held_out.targets, 1),
             bits_per_byte=nats / math.log(2) / self.held_out.bytes if self.held_out.bytes else None,
         )
         self.progress.held_last, self.progress.bits_per_byte = held.nats_per_token, held.bits_per_byte
@@ -182,7 +177,7 @@ class Loop:
         meta = {"progress": self.progress.saved(), "data": self.stream.state(), "steps": self.steps}
         self.saver.save(self.progress.step, self.engine.chunks(), meta, loss=held_out_loss)
         self.saved_step, self.saved_at = self.progress.step, time.monotonic()
-        self.event("checkpoint", step=self.progress.step, stall_seconds=round(time.perf_counter() - began, 6))
+        self.event("save", step=self.progress.step, stall_seconds=round(time.perf_counter() - began, 6))
 
     def event(self, name: str, **fields: Any) -> None:
         """Leave an event on the side channel, from rank 0."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from raytrain_eks.checkpoint.chunk import Chunk
-from raytrain_eks.checkpoint.restore import Reader
+from raytrain_eks.checkpoint.reader import NoSuchTensor, Reader
+from raytrain_eks.checkpoint.region import Region
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 STEP = "optimizer.step"
@@ -52,10 +53,14 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mappi
 
 
 def take_weights(model: nn.Module, reader: Reader) -> None:
-    """Copy every weight and buffer of the model out of a checkpoint. Raises KeyError for one that is not there."""
-    with torch.no_grad():
-        for name, tensor in stored_weights(model).items():
-            tensor.copy_(reader.full(weight_name(name)))
+    """Copy every weight and buffer of the model out of a checkpoint. Raises NoSuchTensor for one of another model."""
+    weights = stored_weights(model)
+    known = {weight_name(name) for name in weights}
+    extra = [name for name in reader.names() if name.startswith(weight_name("")) and name not in known]
+    if extra:
+        rule = f"the checkpoint of step {reader.step} has {len(extra)} tensors that this model has not"
+        raise NoSuchTensor(f"{rule}, such as {extra[0]}; is it of another model?")
+    reader.fill((weight_name(name), Region.all(tuple(tensor.shape)), tensor) for name, tensor in weights.items())
 
 
 def take_adamw(optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str], reader: Reader) -> None:
@@ -63,8 +68,11 @@ def take_adamw(optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, st
     steps = reader.full(STEP).float()
     if float(steps) == 0:
         return
-    for group in optimizer.param_groups:
-        for weight in group["params"]:
-            state = {moment: reader.full(moment_name(moment, names[weight])).to(weight.device) for moment in MOMENTS}
-            # Fused AdamW wants its step count where the weight is.
-            optimizer.state[weight] = {"step": steps.clone().to(weight.device), **state}
+    wanted = []
+    for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
+        moments = {moment: torch.empty_like(weight, memory_format=torch.preserve_format) for moment in MOMENTS}
+        shape = Region.all(tuple(weight.shape))
+        wanted += [(moment_name(moment, names[weight]), shape, tensor) for moment, tensor in moments.items()]
+        # Fused AdamW wants its step count where the weight is.
+        optimizer.state[weight] = {"step": steps.clone().to(weight.device), **moments}
+    reader.fill(wanted)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.train.control import refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,10 @@ class Worker:
                 "events.jsonl", event=name, **fields, seconds=since, attempt=self.attempt.number, time=now()
             )
 
+    def _tell(self, event: dict[str, Any]) -> None:
+        """An event of the checkpoint's background thread."""
+        self.event(event["event"], **{key: value for key, value in event.items() if key != "event"})
+
     def work(self) -> None:
         """Run the loop, and finish the run when it is complete."""
         try:
@@ -91,11 +97,16 @@ class Worker:
             if self.rank == 0:
                 self._finish(loop, model, complete)
             loop.engine.close()
+        except SpecError as refusal:
+            # Starting again would not help: the driver shows it, and Ray need not know of a failure.
+            if self.rank == 0:
+                refuse(self.run, refusal)
         finally:
             if self.journal is not None:
                 self.journal.close()
 
     def _build(self) -> Any:
+        from raytrain_eks.checkpoint.retention import Retention
         from raytrain_eks.checkpoint.save import Saver
         from raytrain_eks.data.prepared import Prepared
         from raytrain_eks.data.stream import Stream, evaluation
@@ -123,19 +134,12 @@ class Worker:
 
         prove_all_reduce(engine.device, self.world)
         progress, data_state = self._restore(engine)
-        stream = Stream(
-            prepared,
-            seed=job.seed,
-            global_sequences=job.global_sequences,
-            rank=self.rank,
-            world=self.world,
-            micro=shape.micro,
-            state=data_state,
-        )
+        keep = Retention(last=job.checkpoint.keep, best=job.checkpoint.keep_best)
+        stream = Stream.of(prepared, job, rank=self.rank, world=self.world, micro=shape.micro, state=data_state)
         held_out = evaluation(
             prepared, rank=self.rank, world=self.world, micro=shape.micro, sequences=job.evaluate.sequences
         )
-        saver = Saver(self.run, self.attempt, rank=self.rank, world=self.world, keep=job.checkpoint)
+        saver = Saver(self.run, self.attempt, rank=self.rank, world=self.world, keep=keep, tell=self._tell)
         self.event("ready", step=progress.step, split=f"{shape.accumulation} x {shape.micro} x {shape.world}")
         return Loop(
             job=job,
@@ -153,13 +157,20 @@ class Worker:
         )
 
     def _restore(self, engine: Any) -> tuple[Any, dict[str, Any] | None]:
+        from raytrain_eks.checkpoint.reader import NoSuchTensor
         from raytrain_eks.checkpoint.restore import restore
         from raytrain_eks.train.loop import Progress
 
         reader = restore(self.run, rank=self.rank, world=self.world)
         if reader is None:
             return Progress(), None
-        engine.load(reader)
+        with reader:
+            try:
+                engine.load(reader)
+            except NoSuchTensor as error:
+                fix = "give this run a new `name`, or put the checkpoints of another model away"
+                rule = f"{error} ({self.run.url})"
+                raise SpecError([Problem(path="model", rule=rule, fix=fix)]) from None
         progress = Progress(**reader.meta["progress"])
         self.event("restored", step=progress.step)
         return progress, reader.meta["data"]

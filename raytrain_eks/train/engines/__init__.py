@@ -12,7 +12,7 @@ from torch.nn import Module
 
 if TYPE_CHECKING:
     from raytrain_eks.checkpoint.chunk import Chunk
-    from raytrain_eks.checkpoint.restore import Reader
+    from raytrain_eks.checkpoint.reader import Reader
     from raytrain_eks.spec.job import Job
 
 Batch = Mapping[str, Tensor]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from raytrain_eks.checkpoint.chunk import Chunk, share_out
-from raytrain_eks.checkpoint.restore import Reader
+from raytrain_eks.checkpoint.reader import Reader
 from raytrain_eks.spec.engine import DeepSpeed
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast, weight_groups

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raytrain_eks.checkpoint.chunk import Chunk, share_out
-from raytrain_eks.checkpoint.restore import Reader
+from raytrain_eks.checkpoint.reader import Reader
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast, weight_groups
 from raytrain_eks.train.state import take_adamw, take_weights, whole_state
@@ -37,7 +37,7 @@ class TorchEngine(TensorEngine):
         if world > 1:
             devices = [self.device] if self.device.type == "cuda" else None
             self.module = DistributedDataParallel(
-                self.model, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False
+                self.model, device_ids=devices, gradient_as_bucket_view=True, forward_sync_buffers=False
             )
 
     def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:

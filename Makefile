@@ -1,0 +1,43 @@
+# `make run`: from a fresh clone to a trained model on this machine's CPU.  `make test`: the whole suite.
+PYTHON ?= python3
+BIN := .venv/bin
+# Asked for by its exact version first: where a CPU build lies at hand, pip takes it, and the range in pyproject.toml is
+# then satisfied. Left to the range alone, pip may bring gigabytes of CUDA.
+TORCH ?= torch==2.13.0
+# Compiling every module of torch and ray takes longer than training's first step; what is imported is compiled then.
+INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
+
+.PHONY: run test quick bench lint clean
+
+run: .venv/.train
+	$(BIN)/raytrain-eks submit jobs/quickstart.yaml --on local --follow
+
+test: .venv/.dev
+	$(BIN)/python -m pytest
+
+quick: .venv/.dev
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/run.py
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.train: pyproject.toml | .venv/bin/python
+	$(INSTALL) $(TORCH)
+	$(INSTALL) -e '.[train]'
+	touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(INSTALL) $(TORCH)
+	$(INSTALL) -e '.[train,dev]'
+	touch $@ .venv/.train
+
+clean:
+	rm -rf .venv build *.egg-info
