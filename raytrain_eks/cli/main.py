@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "cancel": "Stop a run; its checkpoints stay.",
     "resume": "Go on with a run from its last complete checkpoint.",
     "ls": "The runs of a storage folder.",
+    "local": "The Ray of this machine: status, start, stop.",
     "catalog": "Facts about EC2 instance types, with source and date.",
     "explain": "Say what a field, a rendered object or a lint rule is about.",
     "completion": "Print the shell's completion script.",

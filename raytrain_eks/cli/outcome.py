@@ -28,7 +28,11 @@ class Outcome(IntEnum):
     def of(cls, error: BaseException) -> int:
         """Say on stderr what happened and return the exit code; an unknown error is our bug and is raised again."""
         from raytrain_eks.spec.problem import SpecError
+        from raytrain_eks.submit.errors import TargetError
 
+        if isinstance(error, TargetError):
+            print(error, file=sys.stderr)
+            return error.code
         if isinstance(error, SpecError):
             print(error, file=sys.stderr)
             return cls.FINDINGS

@@ -1,0 +1,43 @@
+"""`raytrain-eks cancel`: stop a run after a last checkpoint."""
+
+import time
+from typing import Any
+
+import click
+
+from raytrain_eks.cli.outcome import Outcome
+from raytrain_eks.cli.target_options import options, say, target_of
+
+
+@click.command(help="Ask a RUN to save a last checkpoint and stop. `resume` goes on from there.")
+@click.argument("run")
+@options
+@click.option("--no-wait", is_flag=True, help="Do not wait until it has stopped.")
+def command(run: str, on: str | None, access: dict[str, Any], no_wait: bool) -> int:
+    from raytrain_eks.submit import registry
+    from raytrain_eks.submit.errors import NotFound
+    from raytrain_eks.submit.run_status import job_of
+    from raytrain_eks.submit.target import STOP_GRACE_S
+
+    record = registry.recall(run)
+    target = target_of(on, access, record)
+    id, place = (record.id, record.storage) if record is not None else (None, None)
+    state = job_of(run, target, storage=place, id=id)
+    if state is None:
+        raise NotFound(f"{target.name} has no job of `{run}`, so there is nothing to cancel")
+    if state.phase.over:
+        say(f"{run} does not run: its last job has {state.phase.value.lower()}")
+        return Outcome.DONE
+    target.stop(state.id)
+    if no_wait:
+        say(f"{run} was asked to stop")
+        return Outcome.DONE
+    say(f"{run} was asked to stop; it saves a last checkpoint, for {STOP_GRACE_S} s at most")
+    end = time.monotonic() + STOP_GRACE_S + 15
+    while (now := target.job(state.id)) is not None and not now.phase.over:
+        if time.monotonic() > end:
+            say(f"{run} has still not stopped; see `raytrain-eks logs {run}`")
+            return Outcome.TIMEOUT
+        time.sleep(0.3)
+    say(f"{run} has stopped; go on with: raytrain-eks resume {run}")
+    return Outcome.DONE

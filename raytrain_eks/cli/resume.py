@@ -1,0 +1,65 @@
+"""`raytrain-eks resume`: go on with a run from its last complete checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from raytrain_eks.cli import output as out
+from raytrain_eks.cli.target_options import options, storage_of, target_of
+
+
+@click.command(help="Go on with a RUN from its last complete checkpoint, with the job file that its folder holds.")
+@click.argument("run")
+@options
+@click.option("-f", "--follow", is_flag=True, help="Show log and progress; end with the job's exit code.")
+@click.option("--storage", metavar="PLACE", help="Folder or s3:// URL of run folders.")
+@click.option("--working-dir", type=click.Path(path_type=Path), help="What travels with the job. Default: as before.")
+@click.option(
+    "--max-upload", default="100Mi", show_default=True, metavar="SIZE", help="Limit of the working directory."
+)
+@out.option()
+def command(
+    run: str,
+    on: str | None,
+    access: dict[str, Any],
+    follow: bool,
+    storage: str | None,
+    working_dir: Path | None,
+    max_upload: str,
+    output: str,
+) -> int:
+    from raytrain_eks.checkpoint.run import JOB, RunFolder
+    from raytrain_eks.cli.submit import run as submit
+    from raytrain_eks.cli.submit import size
+    from raytrain_eks.submit import registry
+    from raytrain_eks.submit.assemble import JobFile
+    from raytrain_eks.submit.errors import NotFound
+
+    limit = size(max_upload)
+    record = registry.recall(run)
+    target = target_of(on, access, record)
+    place = storage_of(storage, record)
+    folder = RunFolder(place, run)
+    try:
+        content = folder.storage.read(JOB)
+    except FileNotFoundError:
+        elsewhere = "" if target.shares_files else "\n  when only the cluster can read it, submit the job file again"
+        raise NotFound(f"no run `{run}` in {place} (see `raytrain-eks ls`){elsewhere}") from None
+    here = _still_there(record.folder if record is not None else None)
+    return submit(
+        JobFile.of(Path(f"{folder.url}/{JOB}"), content),
+        target,
+        folder=here,
+        working_dir=working_dir or _still_there(record.working_dir if record is not None else None),
+        storage=place,
+        resume=False,
+        limit=limit,
+        follow=follow,
+        output=output,
+    )
+
+
+def _still_there(folder: str | None) -> Path:
+    """The folder of the last submission, or this one when that is gone or was never known."""
+    return Path(folder) if folder is not None and Path(folder).is_dir() else Path.cwd()

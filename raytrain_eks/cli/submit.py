@@ -1,0 +1,123 @@
+"""`raytrain-eks submit`: run a job file on a target."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raytrain_eks.cli import output as out
+from raytrain_eks.cli.target_options import options, say, target_of
+
+if TYPE_CHECKING:
+    from raytrain_eks.submit.assemble import JobFile
+    from raytrain_eks.submit.target import Target
+
+
+@click.command(help="Run a job FILE on this machine or a Ray cluster. The same file again goes on where it stopped.")
+@click.argument("file", type=click.Path(path_type=Path))
+@options
+@click.option("-f", "--follow", is_flag=True, help="Show log and progress; end with the job's exit code.")
+@click.option("--storage", metavar="PLACE", help="Folder or s3:// URL of run folders; overrides the file's.")
+@click.option("--resume", is_flag=True, help="Go on with the run even if the file has changed.")
+@click.option("--working-dir", type=click.Path(path_type=Path), help="What travels with the job. Default: this folder.")
+@click.option(
+    "--max-upload", default="100Mi", show_default=True, metavar="SIZE", help="Limit of the working directory."
+)
+@out.option()
+def command(
+    file: Path,
+    on: str | None,
+    access: dict[str, Any],
+    follow: bool,
+    storage: str | None,
+    resume: bool,
+    working_dir: Path | None,
+    max_upload: str,
+    output: str,
+) -> int:
+    from raytrain_eks.submit.assemble import JobFile
+
+    limit = size(max_upload)
+    folder = Path.cwd()
+    job_file = JobFile.read(file)
+    target = target_of(on, access)
+    return run(
+        job_file,
+        target,
+        folder=folder,
+        working_dir=working_dir or folder,
+        storage=storage,
+        resume=resume,
+        limit=limit,
+        follow=follow,
+        output=output,
+    )
+
+
+def size(text: str) -> int:
+    """Bytes of `--max-upload`. Raises a usage error."""
+    from raytrain_eks.spec.quantity import parse
+
+    try:
+        found = int(parse(text))
+    except (ValueError, ArithmeticError) as error:
+        raise click.UsageError(f"--max-upload: {error}") from None
+    if found <= 0:
+        raise click.UsageError("--max-upload: must be more than nothing")
+    return found
+
+
+def run(
+    file: "JobFile",
+    target: "Target",
+    *,
+    folder: Path,
+    working_dir: Path,
+    storage: str | None,
+    resume: bool,
+    limit: int,
+    follow: bool,
+    output: str,
+) -> int:
+    """Check, pack, start, remember, and follow when asked to; the exit code."""
+    from raytrain_eks.submit import assemble, registry
+
+    place = assemble.storage_for(file.job, target, given=storage, folder=folder)
+    assemble.check(file, target, place, folder=folder, resume=resume)
+    submission = assemble.assemble(
+        file, target, place, folder=folder, working_dir=working_dir, resume=resume, limit=limit
+    )
+    for name in submission.package.unfit[:5]:
+        say(f"left behind, since Ray does not unpack such a name: {name!r}")
+    target.prepare(say)
+    assemble.refuse_twice(submission, target)
+    id = target.submit(submission, say)
+    registry.remember(
+        registry.Record(
+            run=submission.run,
+            on=target.name,
+            id=id,
+            storage=place,
+            folder=str(folder),
+            working_dir=str(working_dir.resolve()),
+        )
+    )
+    facts: dict[str, object] = {
+        "run": submission.run,
+        "job": id,
+        "on": target.name,
+        "storage": place,
+        "address": target.address(id),
+    }
+    name = submission.run
+    if not follow:
+        say(f"{name} was submitted as {id}; follow it: raytrain-eks logs {name} -f, see it: raytrain-eks status {name}")
+        out.write(output, facts, table=lambda: name)
+        return 0
+    from raytrain_eks.cli.following import follow as show
+
+    say(f"{name} was submitted as {id} on {target.name}; Ctrl-C leaves it running")
+    code, state = show(target, id, name)
+    facts |= {"state": state.phase.value.lower() if state is not None else None, "exit_code": code}
+    out.write(output, facts, table=lambda: "")
+    return code

@@ -1,0 +1,159 @@
+"""From a job file to a submission: read, checked against the target, packed, named. Nothing is started here."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raytrain_eks.checkpoint.default import default_storage
+from raytrain_eks.spec.check import dotted, single
+from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.load import of_document, text_of
+from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.spec.source import Document, read_documents
+from raytrain_eks.submit import package
+from raytrain_eks.submit.entrypoint import SCRIPT
+from raytrain_eks.submit.errors import Busy
+from raytrain_eks.submit.target import RUN, STORAGE, Submission, Target
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job as it stands in a file. What was checked is what is sent, also when the file changes meanwhile."""
+
+    path: Path
+    content: bytes
+    document: Document
+    job: Job
+
+    @classmethod
+    def read(cls, path: Path) -> "JobFile":
+        """Raises SpecError with every problem of the file, OSError when it cannot be read."""
+        return cls.of(path, path.read_bytes())
+
+    @classmethod
+    def of(cls, path: Path, content: bytes) -> "JobFile":
+        """The job of a text that was read from `path`. Raises SpecError with every problem."""
+        document = single(read_documents(text_of(content, str(path)), str(path), lenient=True), str(path))
+        return cls(path, content, document, of_document(document, expect="Job"))
+
+    def placed(self, problem: Problem) -> Problem:
+        """A problem whose path is of the job's tree, with its place in the file and the text that stands there."""
+        path = tuple(int(part) if part.isdigit() else part for part in problem.path.split("."))
+        line, column = self.document.place(path) or (None, None)
+        shown = Problem(
+            path=dotted(self.document.data, path),
+            value=problem.value if problem.value is not None else self.document.texts.get(path),
+            rule=problem.rule,
+            fix=problem.fix,
+        )
+        return shown.at(self.document.file, line, column)
+
+
+def storage_for(job: Job, target: Target, *, given: str | None, folder: Path) -> str:
+    """Where the run's folder goes. On this machine always an absolute path or a URL: a relative one starts at
+    `folder`. Raises SpecError when a remote cluster is not told."""
+    storage = given or job.storage
+    if target.shares_files:
+        storage = storage or default_storage()
+        return storage if "://" in storage else str(folder / Path(storage).expanduser())
+    preset = os.environ.get("RAYTRAIN_STORAGE", "")
+    storage = storage or (preset if "://" in preset else None)
+    if storage is None:
+        rule = "a run on a cluster needs storage that all its nodes share"
+        fix = "write `storage: s3://bucket/prefix` or the mount of a shared file system, or give --storage"
+        raise SpecError([Problem(path="storage", rule=rule, fix=fix)])
+    if "://" not in storage and not storage.startswith("/"):
+        rule = "must be absolute, since a cluster's nodes have another working directory"
+        raise SpecError([Problem(path="storage", value=storage, rule=rule, fix="for example /shared/runs")])
+    return storage
+
+
+def check(file: JobFile, target: Target, storage: str, *, folder: Path, resume: bool) -> None:
+    """Everything that is cheap to know before anything starts. Raises SpecError with all of it."""
+    problems = list(target.check(file.job))
+    if target.shares_files:
+        problems += _missing(file.job, folder)
+    found = [file.placed(problem) for problem in problems]
+    if "://" not in storage and target.shares_files:
+        from raytrain_eks.checkpoint.run import RunFolder
+        from raytrain_eks.checkpoint.storage import Storage
+
+        try:
+            Storage.of(storage).check_writable()
+            if not resume:
+                found += [file.placed(problem) for problem in RunFolder(storage, file.job.name).differences(file.job)]
+        except SpecError as error:
+            found += error.problems
+    if found:
+        raise SpecError(found)
+
+
+def _missing(job: Job, folder: Path) -> Iterator[Problem]:
+    """Data and models that the file says are on this machine, and that are not."""
+    train = job.data.train
+    sources = {"data.train": train} if isinstance(train, str) else {}
+    if not isinstance(train, str):
+        sources |= {f"data.train.{index}.path": source.path for index, source in enumerate(train)}
+    if job.data.evaluate is not None:
+        sources["data.evaluate"] = job.data.evaluate
+    for path, source in sources.items():
+        if "://" in source or source.startswith("python-stdlib:"):
+            continue
+        place = folder / Path(source).expanduser()
+        if not place.exists():
+            fix = "a relative path starts where `submit` is run"
+            yield Problem(path=path, rule=f"there is no such file or folder ({place})", fix=fix)
+        elif place.is_dir() and not any(place.iterdir()):
+            yield Problem(path=path, rule="the folder is empty")
+    name = job.model.name
+    if name is not None and (name.startswith((".", "/", "~")) or (folder / name).is_dir()):
+        place = folder / Path(name).expanduser()
+        if not (place / "config.json").is_file():
+            rule = "the folder has no config.json" if place.is_dir() else f"there is no such folder ({place})"
+            yield Problem(path="model.name", rule=rule, fix="give a folder that save_pretrained wrote")
+
+
+def assemble(
+    file: JobFile, target: Target, storage: str, *, folder: Path, working_dir: Path, resume: bool, limit: int
+) -> Submission:
+    """Pack the working directory with the job file in it. Raises TooLarge, OSError."""
+    root = working_dir.resolve()
+    name = _name_in(root, file.path)
+    runs = (Path(storage),) if "://" not in storage else ()
+    packed = package.of_folder(root, without=runs, extra={name: file.content})
+    packed.check(limit)
+    driver = SCRIPT if any(each.name == SCRIPT for each in packed.files) else None
+    return Submission(
+        # A name with a random end: unique on any cluster, and never more than 64 characters.
+        id=f"{file.job.name}-{secrets.token_hex(4)}",
+        run=file.job.name,
+        job_file=name,
+        script=driver,
+        options=(f"--storage={storage}", *(("--resume",) if resume else ())),
+        folder=str(folder),
+        package=packed,
+        environment=dict(file.job.environment),
+        metadata={RUN: file.job.name, STORAGE: storage},
+    )
+
+
+def refuse_twice(submission: Submission, target: Target) -> None:
+    """Raises Busy when a job of the same run is on the target and not over: a second attempt would fence it."""
+    for state in target.jobs():
+        same = all(state.metadata.get(key) == submission.metadata[key] for key in (RUN, STORAGE))
+        if same and not state.phase.over:
+            raise Busy(
+                f"{submission.run} runs already, as {state.id} on {target.name}\n"
+                f"  follow it: raytrain-eks logs {submission.run} -f      stop it: raytrain-eks cancel {submission.run}"
+            )
+
+
+def _name_in(root: Path, path: Path) -> str:
+    """The job file's name in the package: its own where that is in the working directory and can be carried."""
+    try:
+        name = path.resolve().relative_to(root).as_posix()
+    except ValueError:
+        return package.ALIAS
+    return name if package.fits(name) else package.ALIAS

@@ -1,0 +1,48 @@
+"""What `--on` says, as a target."""
+
+import json
+import os
+from collections.abc import Iterable
+
+from raytrain_eks.submit.errors import TargetError
+from raytrain_eks.submit.target import Target
+
+ON_VARIABLE = "RAYTRAIN_ON"
+HEADERS_VARIABLE = "RAY_JOB_HEADERS"
+"""A JSON object, as Ray's own `ray job` reads it: what is secret there stays out of the command line."""
+
+
+def open_target(
+    on: str,
+    *,
+    headers: Iterable[str] = (),
+    token_file: str | None = None,
+    ca: str | None = None,
+    any_version: bool = False,
+) -> Target:
+    """The target that `--on` names; nothing is contacted yet. Raises TargetError for what is none."""
+    if on == "local":
+        from raytrain_eks.submit.local import Local
+
+        return Local()
+    if on.startswith(("http://", "https://")):
+        from raytrain_eks.submit.cluster import connect
+
+        return connect(on, headers=parse_headers(headers), token_file=token_file, ca=ca, any_version=any_version)
+    raise TargetError(f"--on {on}: not a target\n  `local`, or the address of a dashboard: http://HEAD:8265")
+
+
+def parse_headers(given: Iterable[str]) -> dict[str, str]:
+    """`Name: value` or `Name=value`, on top of what RAY_JOB_HEADERS holds. Raises TargetError."""
+    found: dict[str, str] = {}
+    if preset := os.environ.get(HEADERS_VARIABLE):
+        try:
+            found |= {str(name): str(value) for name, value in json.loads(preset).items()}
+        except (ValueError, AttributeError):
+            raise TargetError(f"{HEADERS_VARIABLE} is not a JSON object of texts") from None
+    for text in given:
+        name, mark, value = min((text.partition(mark) for mark in ":="), key=lambda parts: len(parts[0]))
+        if not mark or not name.strip() or "\n" in text or "\r" in text:
+            raise TargetError("--header needs the form `Name: value`")
+        found[name.strip()] = value.strip()
+    return found
