@@ -264,7 +264,7 @@ def _shm(spec: WorkerGroup | None, memory: Decimal, why: dict[str, str]) -> Deci
         "a third of the memory: Ray's object store takes 30% of it (ray_constants.py) and falls back to disk when "
         "/dev/shm is smaller; the rest is for NCCL and data loaders"
     )
-    return (memory / 3 / fit.MIB).to_integral_value(rounding="ROUND_FLOOR") * fit.MIB
+    return fit.rounded(memory / 3)
 
 
 def _image(cluster: Cluster, spec: Head | WorkerGroup, devices: Devices) -> str:

@@ -53,8 +53,7 @@ def share(instance: Instance, pods: int, *, kept: tuple[str, Decimal, Decimal] |
     cpu = (instance.allocatable_cpu - DAEMON_CPU - more_cpu) / pods
     memory = (instance.allocatable_memory - daemons - more_memory) / pods
     cpu = Decimal(int(cpu)) if cpu >= 1 else (cpu * 1000).to_integral_value(rounding="ROUND_FLOOR") / 1000
-    unit = GIB if memory >= 4 * GIB else MIB
-    memory = (memory / unit).to_integral_value(rounding="ROUND_FLOOR") * unit
+    memory = rounded(memory)
     besides = f", less {more_cpu:f} CPU and {quantity.gibibytes(more_memory)} for {whom}" if kept else ""
     among = f", shared by {pods} pods" if pods > 1 else ""
     why = (
@@ -63,6 +62,12 @@ def share(instance: Instance, pods: int, *, kept: tuple[str, Decimal, Decimal] |
         f"less {DAEMON_CPU:f} CPU and {quantity.gibibytes(daemons)} for daemon sets{besides}{among}, rounded down"
     )
     return Share(cpu=cpu, memory=memory, why=why)
+
+
+def rounded(memory: Decimal) -> Decimal:
+    """Bytes rounded down to whole GiB, under 4 GiB to whole MiB."""
+    unit = GIB if memory >= 4 * GIB else MIB
+    return (memory / unit).to_integral_value(rounding="ROUND_FLOOR") * unit
 
 
 def cpu_text(cpu: Decimal) -> str:

@@ -104,6 +104,13 @@ class Pods(Model):
     For everything that has no field here; unknown pod fields are refused. The Ray container is called `ray-head` in
     the head and `ray-worker` in workers."""
 
+    @rule
+    def pod_is_a_pod(self) -> Iterator[Problem]:
+        if self.pod:
+            from raytrain_eks.spec import pod_overlay
+
+            yield from pod_overlay.problems(self.pod, "pod")
+
 
 class Head(Pods):
     """The Ray head: it plans and watches, runs no training and keeps off accelerators."""

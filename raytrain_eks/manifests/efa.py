@@ -1,0 +1,23 @@
+"""Elastic Fabric Adapter: what must go with `vpc.amazonaws.com/efa` in a pod so that collectives really use it.
+
+The counts come from `plan.devices`. The device plugin mounts /dev/infiniband/uverbs* into the container by itself, and
+containerd on EKS's images sets no memlock limit, so neither volumes nor privileges are needed.
+"""
+
+from collections.abc import Iterator
+
+from raytrain_eks.plan.cluster import PodPlan
+
+
+def variables(pod: PodPlan) -> Iterator[tuple[str, str, str]]:
+    """(name, value, reason) of libfabric's variables; none for a pod without EFA."""
+    if not pod.devices.efa:
+        return
+    yield "FI_PROVIDER", "efa", "libfabric takes EFA or says why it cannot, instead of falling back to TCP in silence"
+    huge = (
+        "pods request no huge pages, as Karpenter cannot provision them; libfabric would take some all the same, and "
+        "os.fork() fails with `Cannot allocate memory` in data loaders"
+    )
+    yield "FI_EFA_USE_HUGE_PAGE", "0", huge
+    if pod.devices.neuron_devices:
+        yield "FI_EFA_USE_DEVICE_RDMA", "1", "every Trainium type has EFA with RDMA (Neuron documentation, EFA set-up)"
