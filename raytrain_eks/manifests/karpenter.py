@@ -60,8 +60,9 @@ def node_pool(plan: ClusterPlan, pod: PodPlan) -> Object:
         "expireAfter": "Never",
     }
     if pod.taints:
-        template["taints"] = [taint.model_dump(exclude_defaults=False) for taint in pod.taints]
-        template["taints"] = [{k: v for k, v in taint.items() if v} for taint in template["taints"]]
+        template["taints"] = [
+            {key: value for key, value in taint.model_dump().items() if value} for taint in pod.taints
+        ]
     if capacity.kind in _GRACE:
         template["terminationGracePeriod"] = _GRACE[capacity.kind]
     spec = {
@@ -87,9 +88,10 @@ def _pool_whys(pod: PodPlan, capacity: Capacity) -> dict[str, str]:
         "spec.template.spec.expireAfter": "budgets do not stop expiry, and its default, 720h, would end a longer job",
         "spec.limits": "the group's `nodes.max`, in what its type has; other pools are not counted",
         "spec.template.metadata.labels": "what the group's pods select",
-        f"spec.template.spec.requirements.{ZONE_LABEL}": "one zone: EFA and FSx for Lustre do not reach further",
         "spec.template.spec.requirements.karpenter.sh/capacity-type": f"`capacity: {capacity.kind}` of the file",
     }
+    if pod.zone is not None:
+        whys[f"spec.template.spec.requirements.{ZONE_LABEL}"] = "one zone: EFA and FSx for Lustre reach no further"
     if pod.taints:
         whys["spec.template.spec.taints"] = "only pods that tolerate it come here; this group's do, as do the plugins"
     if capacity.kind in _GRACE:

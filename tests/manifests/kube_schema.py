@@ -60,8 +60,8 @@ class Definitions:
         if scope == "Namespaced" and not namespace:
             found.append("metadata.namespace: missing")
         filled = _with_defaults(schema, copy.deepcopy(body))
-        for error in _validator(json.dumps(_closed_root(schema))).iter_errors(filled):
-            found.append(f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}")
+        errors = _validator(json.dumps(_closed_root(schema))).iter_errors(filled)
+        found += [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}" for error in errors]
         return found if found else list(_rules(schema, filled, ""))
 
 

@@ -1,0 +1,54 @@
+"""From a file to a checked bundle: what `render`, `diff`, `explain` and `apply` have in common."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raytrain_eks.cli.outcome import Failure, Outcome
+
+if TYPE_CHECKING:
+    from raytrain_eks.lint import Settings
+    from raytrain_eks.manifests.bundle import Bundle
+    from raytrain_eks.plan.cluster import ClusterPlan
+    from raytrain_eks.spec.source import Document
+
+
+def read(path: str | Path) -> "tuple[ClusterPlan, Bundle]":
+    """The plan and the bundle of a cluster file. Raises SpecError with every problem, OSError when unreadable."""
+    from raytrain_eks.spec.load import read_document
+
+    return from_document(read_document(path))
+
+
+def from_document(document: "Document") -> "tuple[ClusterPlan, Bundle]":
+    """The plan and the bundle of a cluster file that was read already. Raises SpecError with every problem."""
+    from raytrain_eks.manifests.bundle import build
+    from raytrain_eks.plan.cluster import resolve
+    from raytrain_eks.spec.load import of_document
+
+    plan = resolve(of_document(document, expect="Cluster"), document=document)
+    return plan, build(plan)
+
+
+def refuse_what_cannot_run(plan: "ClusterPlan", bundle: "Bundle") -> list[str]:
+    """Lint the whole bundle. Raises Failure (exit 3) for errors; returns the warnings, as text."""
+    from raytrain_eks.lint import lint_objects
+
+    found = lint_objects(bundle.bodies, settings(plan))
+    errors = [str(finding) for finding in found if finding.severity == "error"]
+    if errors:
+        count = f"{len(errors)} finding{'s' if len(errors) != 1 else ''}"
+        raise Failure("\n".join([*errors, f"{count}: this cannot run, so nothing was rendered"]), Outcome.FINDINGS)
+    return [str(finding) for finding in found]
+
+
+def settings(plan: "ClusterPlan") -> "Settings":
+    """What lint has to know of a cluster file besides its objects."""
+    from raytrain_eks.lint import Settings
+
+    cluster = plan.cluster
+    return Settings(
+        kubernetes=cluster.kubernetes,
+        operator=cluster.operator.version,
+        gates=cluster.operator.feature_gates,
+        external=frozenset(name.lower() for name in cluster.external),
+    )

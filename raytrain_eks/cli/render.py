@@ -1,0 +1,111 @@
+"""`raytrain-eks render FILE`: every Kubernetes object of a cluster file, in the order of applying.
+
+To stdout, or as files: `--split DIR` writes one for each object, `--gitops DIR` a repository for Argo CD. The bundle is
+linted first, as a whole; what cannot run is not rendered (exit 3).
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from raytrain_eks.cli import bundles
+
+if TYPE_CHECKING:
+    from raytrain_eks.manifests.bundle import Bundle
+    from raytrain_eks.plan.cluster import ClusterPlan
+
+LIST = ".raytrain-eks-files"
+"""Names of the files that the last render wrote into a folder, so that the next one can take away what is gone."""
+
+
+@click.command(help="Write every Kubernetes object of a cluster file, in the order of applying.")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--only", multiple=True, metavar="KIND|SYSTEM", help="Only this kind or system; can be repeated.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option("--split", type=click.Path(file_okay=False), metavar="DIR", help="One file for each object, in DIR.")
+@click.option("--gitops", type=click.Path(file_okay=False), metavar="DIR", help="A repository for Argo CD, in DIR.")
+def command(file: str, only: tuple[str, ...], output: str, split: str | None, gitops: str | None) -> None:
+    if split and gitops:
+        raise click.UsageError("give --split or --gitops, not both")
+    if gitops and (only or output == "json"):
+        raise click.UsageError("--gitops writes the whole bundle as YAML; leave --only and -o out")
+    plan, bundle = bundles.read(file)
+    warnings = bundles.refuse_what_cannot_run(plan, bundle)
+    chosen = _chosen(bundle, only)
+    if gitops:
+        _say(_write(Path(gitops), _gitops_files(plan, bundle)), gitops)
+    elif split:
+        _say(_write(Path(split), _split_files(chosen, output)), split)
+    else:
+        click.echo(_text(chosen, output), nl=False)
+    for line in [*warnings, *(f"note: {note}" for note in bundle.notes)]:
+        click.echo(line, err=True)
+
+
+def _chosen(bundle: "Bundle", only: tuple[str, ...]) -> "Bundle":
+    from raytrain_eks.spec.problem import nearest
+
+    known = bundle.words()
+    folded = {word.lower() for word in known}
+    for word in only:
+        if word.lower() not in folded:
+            guess = nearest(word, known)
+            hint = f"did you mean `{guess}`?" if guess else f"there are {', '.join(known)}"
+            raise click.UsageError(f"--only {word}: nothing of this bundle is called so; {hint}")
+    return bundle.only(only) if only else bundle
+
+
+def _text(bundle: "Bundle", output: str) -> str:
+    from raytrain_eks.manifests import text
+
+    return text.yaml(bundle.bodies) if output == "yaml" else text.json_text(bundle.bodies)
+
+
+def _split_files(bundle: "Bundle", output: str) -> dict[str, str]:
+    from raytrain_eks.manifests.bundle import Bundle
+
+    width = max(2, len(str(len(bundle.objects))))
+    return {
+        f"{number:0{width}d}-{each.kind.lower()}-{each.name}.{output}": _text(Bundle((each,)), output)
+        for number, each in enumerate(bundle.objects, start=1)
+    }
+
+
+def _gitops_files(plan: "ClusterPlan", bundle: "Bundle") -> dict[str, str]:
+    from raytrain_eks.manifests import argo
+    from raytrain_eks.spec.problem import Problem, SpecError
+
+    if plan.cluster.gitops is None:
+        fix = "for example `gitops: {repository: https://github.com/me/clusters}`"
+        raise SpecError([Problem(path="gitops", rule="is needed to know the repository that Argo CD follows", fix=fix)])
+    return argo.files(plan, bundle, plan.cluster.gitops)
+
+
+def _write(folder: Path, files: dict[str, str]) -> list[Path]:
+    """Write files below `folder`, and delete those of the last render that are gone. Returns what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = folder / LIST
+    before = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+    kept = [name for name in before if name not in files and _shared(name, files)]
+    for name in before:
+        if name not in files and name not in kept and ".." not in Path(name).parts:
+            (folder / name).unlink(missing_ok=True)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8", newline="\n")
+    record.write_text("".join(f"{name}\n" for name in sorted({*kept, *files})), encoding="utf-8")
+    return [folder / name for name in files]
+
+
+def _shared(name: str, files: dict[str, str]) -> bool:
+    """Whether a file of an earlier render belongs to another cluster of the same repository."""
+    folders = {str(Path(file).parent) for file in files} - {"."}
+    own = {f"{folder}.application.yaml" for folder in folders}
+    return bool(folders) and str(Path(name).parent) not in folders and name not in own
+
+
+def _say(written: list[Path], folder: str) -> None:
+    for path in written:
+        click.echo(path)
+    click.echo(f"{len(written)} files in {folder}", err=True)
