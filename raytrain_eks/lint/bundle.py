@@ -1,0 +1,75 @@
+"""The picture of a bundle: its objects, the pods that they will make, and the nodes that are offered to these."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from raytrain_eks.lint.nodes import Offer, offers_of
+from raytrain_eks.lint.pods import Pod, pods_of
+from raytrain_eks.lint.resource import Resource
+from raytrain_eks.lint.tree import text
+from raytrain_eks.spec.source import Document
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """All objects that are looked at together."""
+
+    resources: tuple[Resource, ...]
+    documents: tuple[Document, ...] = field(default=())
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """Every pod template of every object, in order."""
+        return tuple(pod for resource in self.resources for pod in pods_of(resource))
+
+    @cached_property
+    def offers(self) -> tuple[Offer, ...]:
+        """Every group of nodes that the bundle offers: Karpenter node pools, managed node groups."""
+        return tuple(offer for resource in self.resources for offer in offers_of(resource))
+
+    def of(self, group: str, *kinds: str) -> Iterator[Resource]:
+        """The objects of some kinds of an API group."""
+        return (resource for resource in self.resources if resource.is_a(group, *kinds))
+
+    def has(self, kind: str, name: str, namespace: str | None = None) -> bool:
+        """Whether the bundle holds an object of that kind and name (and namespace, where one is given)."""
+        return (kind, name) in self._cluster_names if namespace is None else (kind, namespace, name) in self._names
+
+    @cached_property
+    def _names(self) -> frozenset[tuple[str, str, str]]:
+        return frozenset((resource.kind, resource.namespace, resource.name) for resource in self.resources)
+
+    @cached_property
+    def _cluster_names(self) -> frozenset[tuple[str, str]]:
+        return frozenset((resource.kind, resource.name) for resource in self.resources)
+
+    @property
+    def has_multiple_files(self) -> bool:
+        """Whether the documents come from more than one file."""
+        return len({document.file for document in self.documents}) > 1
+
+
+def bundle(documents: Iterable[Document | Mapping[str, Any]]) -> Bundle:
+    """The picture of documents (or of plain objects, which have no places). What is no object is left out."""
+    read = [entry if isinstance(entry, Document) else Document(file="", data=entry) for entry in documents]
+    resources = [resource for document in read for resource in _resources(document)]
+    return Bundle(resources=tuple(resources), documents=tuple(read))
+
+
+def _resources(document: Document) -> Iterator[Resource]:
+    data = document.data
+    if isinstance(data, list):
+        # A JSON array of objects, as some tools write it.
+        yield from (Resource(document, (index,)) for index, item in enumerate(data) if _is_object(item))
+    elif _is_object(data) and text(data.get("kind")).endswith("List") and isinstance(data.get("items"), list):
+        for index, item in enumerate(data["items"]):
+            if _is_object(item):
+                yield Resource(document, ("items", index))
+    elif _is_object(data):
+        yield Resource(document)
+
+
+def _is_object(data: Any) -> bool:
+    return isinstance(data, Mapping) and bool(text(data.get("kind"))) and bool(text(data.get("apiVersion")))

@@ -1,0 +1,191 @@
+"""RT102, RT103, RT105: taints, selectors and zones, the bundle against itself."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from raytrain_eks.catalog.instance import instance, known
+from raytrain_eks.lint.bundle import Bundle
+from raytrain_eks.lint.finding import Hit, Rule, Settings
+from raytrain_eks.lint.nodes import OLD, TYPE, ZONE, Offer, Requirement, shown, terms, unmet, untolerated
+from raytrain_eks.lint.pods import EFA, Pod
+from raytrain_eks.lint.resource import Resource
+from raytrain_eks.lint.tree import get, items, mapping, text
+from raytrain_eks.spec.source import Path
+
+_ANYWHERE = {"kubernetes.io/os", "kubernetes.io/arch", "kubernetes.io/hostname", "topology.kubernetes.io/region"}
+PLUGINS = ("efa-k8s-device-plugin", "k8s-device-plugin", "neuron-device-plugin")
+
+
+def particular(pod: Pod) -> bool:
+    """Whether the pod needs nodes of its own: devices, or labels that not every node has.
+
+    A pod that does not may run on nodes that stand in none of the files.
+    """
+    required = {OLD.get(wanted.key, wanted.key) for term in terms(pod) for wanted in term if wanted.operator == "In"}
+    return bool(pod.devices or pod.efa or required - _ANYWHERE)
+
+
+def _suitable(pod: Pod, bundle: Bundle) -> list[Offer]:
+    """The groups whose labels and devices the pod can use."""
+    return [offer for offer in bundle.offers if not unmet(pod, offer) and not _without(pod, offer)]
+
+
+def _without(pod: Pod, offer: Offer) -> list[str]:
+    """The devices that no type of the group has."""
+    names = [*pod.devices, *([EFA] if pod.efa else [])]
+    types = [instance(type) for type in offer.types if known(type)]
+    if len(types) < len(offer.types) or not types:
+        return []
+    return [name for name in names if not any(type.allocatable(name) for type in types)]
+
+
+def _no_pool(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    if not bundle.offers:
+        return
+    for pod in bundle.pods:
+        if not particular(pod) or _suitable(pod, bundle) or pod.daemon:
+            continue
+        missing = min((unmet(pod, offer) for offer in bundle.offers), key=len)
+        missing = [wanted for wanted in missing if not _external(wanted, settings)]
+        names = ", ".join(offer.title for offer in bundle.offers)
+        for wanted in missing:
+            values = " or ".join(wanted.values) or wanted.operator
+            reason = f"{wanted.key}: {values} is offered by no group of nodes in these files ({names})"
+            fix = _provide(wanted, bundle)
+            yield Hit(on=pod.owner, path=wanted.path, reason=reason, fix=fix)
+        if not min((unmet(pod, offer) for offer in bundle.offers), key=len):
+            lacking = min((_without(pod, offer) for offer in bundle.offers if not unmet(pod, offer)), key=len)
+            for name in lacking:
+                reason = f"{name} is offered by no group of nodes in these files ({names})"
+                path = pod.largest(name).where(name)
+                yield Hit(on=pod.owner, path=path, reason=reason, fix="add a node pool with a type that has it")
+
+
+def _external(wanted: Requirement, settings: Settings) -> bool:
+    return any(settings.has("node", f"{wanted.key}={value}") for value in wanted.values)
+
+
+def _provide(wanted: Requirement, bundle: Bundle) -> str:
+    key = OLD.get(wanted.key, wanted.key)
+    if key == TYPE:
+        offered = sorted({type for offer in bundle.offers for type in offer.types})
+        return f"add a node pool for it, or select one of {', '.join(offered[:8]) or 'the types that are offered'}"
+    if key == ZONE:
+        zones = sorted({zone for offer in bundle.offers for zone in offer.zones})
+        return f"offered are {', '.join(zones)}"
+    label = f"{wanted.key}={wanted.values[0] if wanted.values else ''}"
+    return f"put the label on a node pool, or declare it: --external node/{label}"
+
+
+def _tainted(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    for pod in bundle.pods:
+        if pod.daemon:
+            yield from _plugin_kept_off(pod, bundle)
+            continue
+        suitable = _suitable(pod, bundle) if particular(pod) else []
+        if suitable and all(untolerated(pod, offer) for offer in suitable):
+            nearest = min(suitable, key=lambda offer: len(untolerated(pod, offer)))
+            yield _intolerant(pod, nearest)
+
+
+def _plugin_kept_off(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+    """A device plugin must run on every node that has its device; other daemon sets may keep away on purpose."""
+    if not any(plugin in container.image for container in pod.main for plugin in PLUGINS):
+        return
+    image = " ".join(container.image for container in pod.main)
+    device = EFA if "efa-" in image else ("aws.amazon.com/neuron" if "neuron" in image else "nvidia.com/gpu")
+    for offer in bundle.offers:
+        has = any(instance(type).allocatable(device) for type in offer.types if known(type))
+        if has and not unmet(pod, offer) and untolerated(pod, offer):
+            yield _intolerant(pod, offer)
+
+
+def _intolerant(pod: Pod, offer: Offer) -> Hit:
+    missing = untolerated(pod, offer)
+    said = ", ".join(shown(taint) for taint in missing)
+    reason = f"{offer.title} has the taint{'s' if len(missing) > 1 else ''} {said}, which the pod does not tolerate"
+    additions = "; ".join(
+        f"{{key: {text(taint.get('key'))}, operator: Exists, effect: {text(taint.get('effect'))}}}" for taint in missing
+    )
+    path = (*pod.path, "tolerations") if "tolerations" in pod.spec else pod.path
+    return Hit(
+        on=pod.owner, path=path, reason=reason, fix=f"add the toleration{'s' if len(missing) > 1 else ''} {additions}"
+    )
+
+
+def _zones(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    for offer in bundle.offers:
+        if len(set(offer.zones)) > 1 and any(known(type) and instance(type).efa for type in offer.types):
+            wanted = next(wanted for wanted in offer.requirements if wanted.key == ZONE)
+            reason = f"a group with EFA spans {', '.join(offer.zones)}, and EFA does not reach over zones"
+            yield Hit(on=offer.owner, path=wanted.path, reason=reason, fix="name one zone; one group for each zone")
+    found = list(_places(bundle))
+    regions = Counter(_region(zone) for _, _, zone in found)
+    if len(regions) > 1:
+        usual, _ = regions.most_common(1)[0]
+        for owner, path, zone in found:
+            if _region(zone) != usual:
+                reason = f"{zone} lies in another region than the rest of these files ({usual})"
+                yield Hit(on=owner, path=path, reason=reason, fix=f"a cluster has one region: name a zone of {usual}")
+
+
+def _region(zone: str) -> str:
+    return zone.rstrip("abcdefghijklmnopqrstuvwxyz")
+
+
+def _places(bundle: Bundle) -> Iterator[tuple[Resource, Path, str]]:
+    """Every zone that is named, with its place."""
+    for offer in bundle.offers:
+        for wanted in offer.requirements:
+            if wanted.key == ZONE:
+                yield from (
+                    (offer.owner, (*wanted.path, "values", index), zone) for index, zone in enumerate(wanted.values)
+                )
+    for pod in bundle.pods:
+        for term in terms(pod):
+            for wanted in term:
+                if OLD.get(wanted.key, wanted.key) == ZONE and wanted.operator == "In":
+                    yield from ((pod.owner, wanted.path, zone) for zone in wanted.values)
+    for volume in bundle.of("", "PersistentVolume"):
+        yield from _volume_zones(volume)
+
+
+def _volume_zones(volume: Resource) -> Iterator[tuple[Resource, Path, str]]:
+    steps = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
+    for index, term in enumerate(items(volume.get(*steps))):
+        for number, entry in enumerate(items(get(term, "matchExpressions"))):
+            if text(mapping(entry).get("key")) in (ZONE, "topology.ebs.csi.aws.com/zone"):
+                path = (*volume.base, *steps, index, "matchExpressions", number)
+                yield from ((volume, path, text(zone)) for zone in items(mapping(entry).get("values")))
+
+
+RULES = (
+    Rule(
+        id="RT102",
+        severity="error",
+        title="A taint that the pod does not tolerate",
+        why="Every group of nodes that has what the pod needs repels it. The pod stays Pending for ever, and Karpenter "
+        "starts no node, since it knows the taints too. A device plugin that is kept off leaves the nodes without the "
+        "resource that the pods wait for.",
+        fix="Add the tolerations, or drop the taints from the pool.",
+        check=_tainted,
+    ),
+    Rule(
+        id="RT103",
+        severity="error",
+        title="A node that no pool provides",
+        why="The pod selects a label, a type or a device that no node pool or node group of these files offers, so it "
+        "stays Pending. Only pods that need something particular are looked at, and only when the files offer nodes.",
+        fix="Offer it in a pool, select what is offered, or declare it with --external node/KEY=VALUE.",
+        check=_no_pool,
+    ),
+    Rule(
+        id="RT105",
+        severity="error",
+        title="Zones that do not agree",
+        why="EFA's remote memory access stays within one zone: ranks in two of them hang in the first collective. And "
+        "a cluster lies in one region, so zones of two regions in one set of files cannot both be right.",
+        fix="Name one zone for each group with EFA, all in the cluster's region.",
+        check=_zones,
+    ),
+)

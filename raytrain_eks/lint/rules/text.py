@@ -1,0 +1,79 @@
+"""RT01x: texts that YAML reads as something else, and what a reader of YAML refuses."""
+
+from collections.abc import Iterator
+
+from raytrain_eks.lint.bundle import Bundle
+from raytrain_eks.lint.finding import Hit, Rule, Settings
+from raytrain_eks.lint.resource import Resource
+from raytrain_eks.lint.tree import get, items, mapping, text
+from raytrain_eks.spec.source import Path
+
+_TEXT_MAPPINGS = (("metadata", "labels"), ("metadata", "annotations"))
+
+
+def _not_texts(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    for pod in bundle.pods:
+        if pod.owner.kind == "ConfigMap":
+            continue
+        for container in pod.containers:
+            for index, entry in enumerate(items(container.data.get("env"))):
+                value = get(entry, "value")
+                if value is not None and not isinstance(value, str):
+                    yield _hit(pod.owner, (*container.path, "env", index, "value"), text(get(entry, "name")))
+            for key in ("command", "args"):
+                for index, word in enumerate(items(container.data.get(key))):
+                    if not isinstance(word, str):
+                        yield _hit(pod.owner, (*container.path, key, index), key)
+        yield from _values(pod.owner, pod.spec.get("nodeSelector"), (*pod.path, "nodeSelector"))
+    for resource in bundle.resources:
+        for steps in _TEXT_MAPPINGS:
+            yield from _values(resource, resource.get(*steps), (*resource.base, *steps))
+        if resource.is_a("", "ConfigMap"):
+            yield from _values(resource, resource.get("data"), (*resource.base, "data"))
+        if resource.is_a("storage.k8s.io", "StorageClass"):
+            yield from _values(resource, resource.get("parameters"), (*resource.base, "parameters"))
+
+
+def _values(resource: Resource, found: object, path: Path) -> Iterator[Hit]:
+    for key, value in mapping(found).items():
+        if value is not None and not isinstance(value, str):
+            yield _hit(resource, (*path, key), key)
+
+
+def _hit(on: Resource, path: Path, name: str) -> Hit:
+    written = on.document.texts.get(path) or text(get(on.document.data, *path))
+    kind = type(get(on.document.data, *path)).__name__
+    said = {"int": "a number", "float": "a number", "bool": "a truth value"}.get(kind, "no text")
+    reason = f"{name}: {written or '...'} is {said} in YAML, and a text is expected"
+    return Hit(on=on, path=path, reason=reason, fix=f'write "{written}" in quotes' if written else "write a text")
+
+
+def _refused(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    for document in bundle.documents:
+        for problem in document.problems:
+            owner = next((found for found in bundle.resources if found.document is document), Resource(document))
+            path = tuple(int(part) if part.isdigit() else part for part in problem.path.split("."))
+            yield Hit(on=owner, path=path, reason=f"{problem.path}: {problem.rule}", fix=problem.fix or "", key=True)
+
+
+RULES = (
+    Rule(
+        id="RT010",
+        severity="error",
+        title="A number or truth value where a text is expected",
+        why="Environment variables, labels, annotations, node selectors and arguments are texts. A bare `2e-5`, "
+        "`0o17`, `true` or `8` is something else to kubectl, which refuses the object, or changes the value (2e-5 to "
+        "0.00002, 0o17 becomes 15).",
+        fix="Write it in quotes.",
+        check=_not_texts,
+    ),
+    Rule(
+        id="RT011",
+        severity="error",
+        title="YAML that readers do not agree about",
+        why="A key that stands twice keeps its first or its last value, depending on the reader; merge keys, foreign "
+        "tags are read by some only.",
+        fix="Write each key once, and trees in full.",
+        check=_refused,
+    ),
+)
