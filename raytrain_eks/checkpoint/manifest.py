@@ -20,6 +20,9 @@ from typing import Any
 from raytrain_eks.checkpoint.run import CHECKPOINTS, RunFolder
 
 MANIFEST = "manifest.json"
+PACKED = "packed.json"
+"""In a mirror: how data files are packed."""
+PACKED_SUFFIXES = (".zst", ".gz", ".planes")
 FORMAT = 1
 BLOCK = 8 * 2**20
 """Bytes of a block with a checksum of its own."""
@@ -147,6 +150,11 @@ class Manifest:
     created: str
 
     @property
+    def key(self) -> tuple[int, int, str]:
+        """Which save it was: two manifests with the same key are the same."""
+        return self.step, self.attempt, self.token
+
+    @property
     def folder(self) -> str:
         """Relative to the run folder."""
         return step_folder(self.step)
@@ -234,7 +242,7 @@ def counts(manifest: Manifest, inventories: dict[int, set[tuple[int, int, str]]]
     """Whether a manifest exists for readers. One that an older attempt wrote after a newer one had taken its inventory
     is in no newer inventory: it came too late and does not count."""
     newer = [found for number, found in inventories.items() if number > manifest.attempt]
-    return not newer or any((manifest.step, manifest.attempt, manifest.token) in found for found in newer)
+    return not newer or any(manifest.key in found for found in newer)
 
 
 def inspect(run: RunFolder) -> tuple[list[Manifest], dict[int, str]]:

@@ -6,6 +6,7 @@ bounded buffer.
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -64,6 +65,8 @@ class Reader:
                 self._pieces.setdefault(piece.name, {}).setdefault(region, (record.file, piece))
         self._files: dict[str, ReadAt] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self.at_close = ExitStack()
+        """What ends when the reader is closed."""
 
     def __enter__(self) -> Self:
         return self
@@ -79,6 +82,7 @@ class Reader:
         for file in self._files.values():
             file.close()
         self._files.clear()
+        self.at_close.close()
 
     def names(self) -> list[str]:
         """Names of the logical tensors, sorted."""

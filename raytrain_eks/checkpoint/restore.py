@@ -13,11 +13,14 @@ from raytrain_eks.checkpoint.manifest import (
     Damaged,
     Manifest,
     Record,
+    committed,
     inspect,
     quarantined,
     step_folder,
 )
+from raytrain_eks.checkpoint.mirror import Mirror
 from raytrain_eks.checkpoint.reader import Reader
+from raytrain_eks.checkpoint.retention import being_read
 from raytrain_eks.checkpoint.run import CHECKPOINTS, RunFolder
 from raytrain_eks.checkpoint.together import Together
 from raytrain_eks.checkpoint.verify import Level, check_files, read_records
@@ -33,17 +36,21 @@ def restore(
     group: Any = None,
     verify: Level = "full",
     step: int | None = None,
+    mirror: Mirror | None = None,
     say: Callable[[str], None] = log.warning,
 ) -> Reader | None:
     """A reader of the newest complete, verified checkpoint (or of that of `step`); None when there is none.
 
     A collective of all ranks when `world` > 1: rank 0 chooses, every rank checks a part of the files, and all get the
-    same answer. Raises Damaged when `step` was asked for and is not whole, OSError when storage does not answer.
+    same answer. With a mirror that has newer ones than the run folder they are brought back first; a mirror that does
+    not answer is passed over while the run folder has one, and an error when it has none. The checkpoint is kept from
+    being deleted until the reader of rank 0 is closed. Raises Damaged when `step` was asked for and is not whole,
+    OSError when storage does not answer.
     """
     together = Together(rank, world, group)
     tried: set[int] = set()
     while True:
-        manifest = together.share(_choose(run, step, tried, say) if rank == 0 else None)
+        manifest = together.share(_choose(run, step, tried, mirror, say) if rank == 0 else None)
         if isinstance(manifest, Exception):
             raise manifest
         if manifest is None:
@@ -55,7 +62,10 @@ def restore(
             # Storage that does not answer proves nothing about the checkpoint.
             raise failure
         if not reasons:
-            return Reader(run.storage.child(*manifest.folder.split("/")), manifest, records)
+            reader = Reader(run.storage.child(*manifest.folder.split("/")), manifest, records)
+            if rank == 0:
+                reader.at_close.enter_context(being_read(run, manifest.step))
+            return reader
         if step is not None:
             raise Damaged(f"the checkpoint of step {step} is not whole: {reasons[0]}")
         tried.add(manifest.step)
@@ -64,7 +74,7 @@ def restore(
 
 
 def _choose(
-    run: RunFolder, step: int | None, tried: set[int], say: Callable[[str], None]
+    run: RunFolder, step: int | None, tried: set[int], mirror: Mirror | None, say: Callable[[str], None]
 ) -> Manifest | Exception | None:
     """Rank 0: the next candidate, or an error for all ranks to raise (nobody may be left waiting)."""
     try:
@@ -73,6 +83,8 @@ def _choose(
             if step is None and bad not in tried:
                 tried.add(bad)
                 quarantine(run, bad, reason, say=say)
+        if mirror is not None and _bring(mirror, step, bool(complete), say):
+            complete = committed(run)
         wanted = [each for each in complete if each.step not in tried and step in (None, each.step)]
         if step is not None and not wanted:
             have = ", ".join(str(each.step) for each in complete) or "none"
@@ -80,6 +92,24 @@ def _choose(
         return wanted[-1] if wanted else None
     except OSError as error:
         return error
+
+
+def _bring(mirror: Mirror, step: int | None, have_one: bool, say: Callable[[str], None]) -> bool:
+    """Bring the newest checkpoint back that the mirror has and the run folder has not; whether one came."""
+    try:
+        for newer in [step] if step is not None else reversed(mirror.missing()):
+            try:
+                mirror.bring(newer)
+                return True
+            except Damaged as error:
+                say(f"the mirror's checkpoint of step {newer} is not whole: {error}")
+            except FileNotFoundError:
+                continue
+    except OSError as error:
+        if not have_one:
+            raise
+        say(f"the mirror does not answer and is passed over: {error}")
+    return False
 
 
 def _check(

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
-from raytrain_eks.checkpoint.manifest import MANIFEST, Manifest, committed, step_folder, steps
+from raytrain_eks.checkpoint.manifest import MANIFEST, PACKED, PACKED_SUFFIXES, Manifest, committed, step_folder, steps
 from raytrain_eks.checkpoint.run import CHECKPOINTS, RunFolder
 
 READING = "reading"
 """Folder in `checkpoints/` with one small file per reader."""
 LEASE = 3600.0
 """Seconds after which a reader that has given no sign of life is taken for dead; it gives one each LEASE / 6."""
-_FILE = re.compile(r"a(\d{4,})-([0-9a-f]+)-r\d+\.(safetensors|json|failed)")
+_FILE = re.compile(r"a(\d{4,})-([0-9a-f]+)-r\d+\.(safetensors(\.\w+)?|json|failed)")
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,15 @@ def collect(run: RunFolder, *, newest: Newest | None, say: Callable[[str], None]
         if step in spared:
             continue
         folder = step_folder(step)
-        named = {file.name for file in complete[step].files} | {MANIFEST} if step in complete else set()
+        named = {file.name for file in complete[step].files} | {MANIFEST, PACKED} if step in complete else set()
         orphans, others = [], 0
         for entry in run.storage.entries(folder):
-            if entry.name in named:
+            if entry.name in named or _unpacked(entry.name) in named:
                 others += 1
                 continue
             match = _FILE.fullmatch(entry.name)
-            if (match and newest and _is_later(int(match.group(1)), match.group(2), newest)) or (
-                match is None and entry.name != MANIFEST
-            ):
+            is_later = match and newest and _is_later(int(match.group(1)), match.group(2), newest)
+            if is_later or (match is None and entry.name not in (MANIFEST, PACKED)):
                 others += 1
             else:
                 orphans.append(entry.name)
@@ -103,6 +102,11 @@ def collect(run: RunFolder, *, newest: Newest | None, say: Callable[[str], None]
     if count:
         say(f"removed {count} files of saves that were never completed")
     return count
+
+
+def _unpacked(name: str) -> str:
+    suffix = next((suffix for suffix in PACKED_SUFFIXES if name.endswith(suffix)), "")
+    return name.removesuffix(suffix)
 
 
 def _is_later(attempt: int, token: str, newest: Newest) -> bool:

@@ -157,7 +157,7 @@ class RunFolder:
             number += 1
         from raytrain_eks.checkpoint.manifest import committed
 
-        found = [[each.step, each.attempt, each.token] for each in committed(self)]
+        found = [list(each.key) for each in committed(self)]
         self.storage.write(self._attempt(number), _dump({"attempt": number} | about | {"found": found}))
         return Attempt(number, known["run_id"], is_first=number == 1)
 

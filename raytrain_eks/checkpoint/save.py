@@ -139,7 +139,7 @@ class Saver:
         """
         self.run, self.attempt, self.rank, self.world = run, attempt, rank, world
         self.keep, self.busy, self.budget, self.patience = keep, busy, budget, patience
-        self.tell = tell or (lambda event: None)
+        self._tell = tell
         self.after_commit = after_commit
         self.together = Together(rank, world, group)
         self._nonce = str(self.together.share(uuid.uuid4().hex[:8]))
@@ -221,6 +221,14 @@ class Saver:
                 f"{self._failed_in_a_row} checkpoints failed in a row; the last, of step {last.step}: {last.reason}"
             )
 
+    def tell(self, event: dict[str, Any]) -> None:
+        """Hand an event over; who listens and fails does not fail the save."""
+        if self._tell is not None:
+            try:
+                self._tell(event)
+            except Exception:
+                log.exception("the listener failed at %s", event)
+
     # -- in the background --------------------------------------------------------------------------------------
 
     def _background(self, pending: _Pending) -> None:
@@ -292,7 +300,7 @@ class Saver:
         self._publish(manifest)
         self.committed = manifest
         seconds = time.perf_counter() - pending.begun
-        self.tell({"event": "checkpoint", "step": pending.step, "bytes": bytes_of, "seconds": round(seconds, 3)})
+        self.tell({"event": "checkpoint", "step": pending.step, "bytes": bytes_of, "took": round(seconds, 3)})
         prune(self.run, self.keep, newest=(self.attempt.number, pending.token), say=log.info)
         if self.after_commit is not None:
             self.after_commit(manifest)

@@ -14,7 +14,7 @@ from raytrain_eks.spec.problem import SpecError
 
 
 def test_the_light_modules_import_neither_torch_nor_ray():
-    modules = ["storage", "folder", "run", "manifest", "retention", "verify", "mirror", "codec"]
+    modules = ["storage", "folder", "run", "manifest", "retention", "verify", "mirror", "mirroring", "codec"]
     code = ";".join(f"import raytrain_eks.checkpoint.{module}" for module in modules)
     code += ";import sys;print([m for m in ('torch','ray','boto3','pyarrow','numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
