@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raytrain_eks.manifests import ground, karpenter, kuberay, managed, plugins, queues, storage
+from raytrain_eks.manifests import external, ground, karpenter, kuberay, managed, plugins, queues, storage
 from raytrain_eks.manifests.object import Body, Object, at, children
 from raytrain_eks.plan.cluster import ClusterPlan
 
@@ -47,7 +47,8 @@ def build(plan: ClusterPlan) -> Bundle:
         objects += system.objects(plan)
         notes += system.notes(plan)
     objects += kuberay.objects(plan)
-    return Bundle(tuple(objects), tuple(notes))
+    names = [*external.declared(plan.cluster), *storage.awaited(plan)]
+    return Bundle(tuple(external.marked(each, names) for each in objects), tuple(notes))
 
 
 def explain_object(bundle: Bundle, target: str) -> list[str]:

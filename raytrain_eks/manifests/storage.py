@@ -40,6 +40,13 @@ def objects(plan: ClusterPlan) -> Iterator[Object]:
             yield claim(plan, name, volume.size, volume.name, access=volume.access)
 
 
+def awaited(plan: ClusterPlan) -> Iterator[str]:
+    """`persistentvolume/name` of what can only be rendered once AWS has made the file system."""
+    for name, volume in plan.cluster.storage.volumes():
+        if isinstance(volume, FsxLustre) and volume.provision == "ack" and volume.filesystem is None:
+            yield f"persistentvolume/{_volume_name(plan, name)}"
+
+
 def notes(plan: ClusterPlan) -> Iterator[str]:
     """What somebody has to do in AWS, since no controller does."""
     for name, volume in plan.cluster.storage.volumes():
@@ -135,6 +142,8 @@ def _file_system(plan: ClusterPlan, name: str, volume: FsxLustre) -> Object:
     if volume.kms_key:
         spec["kmsKeyID"] = volume.kms_key
     keep = {"services.k8s.aws/deletion-policy": "retain"}
+    if volume.filesystem is None:
+        keep["raytrain-eks/lint-ignore"] = "RT704=its volume is rendered once the file system has an id"
     whys["metadata.annotations.services.k8s.aws/deletion-policy"] = _RETAIN
     head = metadata(plan, names.resource(plan.cluster.name, name), keep)
     body = {"apiVersion": "fsx.services.k8s.aws/v1alpha1", "kind": "FileSystem", "metadata": head, "spec": spec}

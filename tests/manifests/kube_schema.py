@@ -23,7 +23,7 @@ FOLDERS = (
     "volcano",
 )
 CORE_VERSIONS = ("1.33", "1.37")
-WITHOUT_SCHEMA = {"PodMonitor", "Kustomization", "ClusterConfig"}
+WITHOUT_SCHEMA = {"PodMonitor", "LaunchTemplate", "Nodegroup"}
 """Kinds rendered here whose definitions are not among the recorded ones."""
 
 
