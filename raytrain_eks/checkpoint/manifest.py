@@ -84,8 +84,10 @@ class Record:
     rank: int
     size: int
     """Bytes of the file."""
+    block: int
+    """Bytes of a block; the last one may be shorter."""
     blocks: tuple[bytes, ...]
-    """Checksum of each block of BLOCK bytes."""
+    """Checksum of each block."""
     pieces: tuple[Piece, ...]
     meta: dict[str, Any] = field(default_factory=dict)
     """What this rank wants to find again at the same world size."""
@@ -94,7 +96,7 @@ class Record:
         """As JSON; pieces as short lists, since there may be a hundred thousand."""
         columns = ("name", "dtype", "global_shape", "offsets", "shape", "flat_start", "begin", "end")
         pieces = [[getattr(piece, column) for column in columns] for piece in self.pieces]
-        body = {"format": FORMAT, "file": self.file, "rank": self.rank, "size": self.size, "block": BLOCK}
+        body = {"format": FORMAT, "file": self.file, "rank": self.rank, "size": self.size, "block": self.block}
         body |= {"blocks": b"".join(self.blocks).hex(), "columns": columns, "pieces": pieces, "meta": self.meta}
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -109,9 +111,14 @@ class Record:
                 for name, dtype, whole, offsets, shape, *rest in body["pieces"]
             )
             blocks = tuple(digests[at : at + 16] for at in range(0, len(digests), 16))
-            return cls(body["file"], body["rank"], body["size"], blocks, pieces, body["meta"])
+            return cls(body["file"], body["rank"], body["size"], body["block"], blocks, pieces, body["meta"])
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"not a rank's record: {error}") from None
+
+    def span(self, number: int) -> tuple[int, int]:
+        """First byte of a block, and how many it has."""
+        begin = number * self.block
+        return begin, min(self.block, self.size - begin)
 
     @property
     def checksum(self) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 from raytrain_eks.checkpoint.codec import Codec
 from raytrain_eks.checkpoint.manifest import (
-    BLOCK,
     MANIFEST,
     PACKED,
     Damaged,
@@ -159,8 +158,9 @@ class Mirror:
         sizes = []
 
         def pack(number: int) -> bytes:
-            block = memoryview(bytearray(min(BLOCK, record.size - number * BLOCK)))
-            file.read_into(number * BLOCK, block)
+            begin, size = record.span(number)
+            block = memoryview(bytearray(size))
+            file.read_into(begin, block)
             if block_checksum(block) != record.blocks[number]:
                 raise Damaged(f"{record.file} is not what was written (block {number})")
             return self.codec.pack(block)
@@ -223,7 +223,7 @@ class Mirror:
     @staticmethod
     def _receive(source: Storage, target: Storage, record: Record, about: dict[str, Any]) -> None:
         codec = Codec(about.get("codec", "none"))
-        whole = [min(BLOCK, record.size - begin) for begin in range(0, record.size, BLOCK)]
+        whole = [record.span(number)[1] for number in range(len(record.blocks))]
         sizes = about.get("blocks", whole)
         starts = [0, *itertools.accumulate(sizes)]
         try:

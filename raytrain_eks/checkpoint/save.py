@@ -278,7 +278,7 @@ class Saver:
         finally:
             output.abort()
         pieces = self._buffer.pieces
-        record = Record(f"{stem}.safetensors", self.rank, len(content), tuple(blocks), pieces, pending.rank_meta)
+        record = Record(f"{stem}.safetensors", self.rank, len(content), BLOCK, tuple(blocks), pieces, pending.rank_meta)
         self.run.storage.write(f"{folder}/{stem}.json", record.dump())
 
     def _commit(self, pending: _Pending) -> None:

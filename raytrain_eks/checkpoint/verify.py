@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from raytrain_eks.checkpoint.manifest import BLOCK, Damaged, Manifest, Record, block_checksum, bytes_checksum
+from raytrain_eks.checkpoint.manifest import Damaged, Manifest, Record, block_checksum, bytes_checksum
 from raytrain_eks.checkpoint.storage import Storage
 
 Level = Literal["full", "sizes", "off"]
@@ -56,13 +56,13 @@ def _check_blocks(storage: Storage, record: Record, pool: ThreadPoolExecutor) ->
     file = storage.open(record.file)
 
     def check(spans: range) -> None:
-        buffer = memoryview(bytearray(min(BLOCK, record.size)))
+        buffer = memoryview(bytearray(min(record.block, record.size)))
         for number in spans:
-            begin = number * BLOCK
-            block = buffer[: min(BLOCK, record.size - begin)]
+            begin, size = record.span(number)
+            block = buffer[:size]
             file.read_into(begin, block)
             if block_checksum(block) != record.blocks[number]:
-                raise Damaged(f"{record.file} is not what was written (bytes {begin} to {begin + len(block)})")
+                raise Damaged(f"{record.file} is not what was written (bytes {begin} to {begin + size})")
 
     try:
         count = len(record.blocks)

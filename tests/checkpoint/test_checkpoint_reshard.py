@@ -86,7 +86,7 @@ def stored(folder, chunks_of_ranks):
         for chunk, piece in places:
             content[piece.begin : piece.end] = chunk.tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         storage.write(f"r{rank}.safetensors", bytes(content))
-        records.append(Record(f"r{rank}.safetensors", rank, size, (), tuple(piece for _, piece in places)))
+        records.append(Record(f"r{rank}.safetensors", rank, size, 1, (), tuple(piece for _, piece in places)))
     check_whole(records)
     manifest = Manifest(1, 1, "t", len(records), (), {}, None, "", "", {}, "")
     return Reader(storage, manifest, records)
@@ -178,7 +178,7 @@ def test_a_target_may_be_of_another_type_or_not_contiguous(tmp_path):
 
 def test_parts_that_nobody_gave_are_refused():
     def record(*chunks):
-        return Record("f", 0, 0, (), tuple(piece for _, piece in layout(chunks)[1]))
+        return Record("f", 0, 0, 1, (), tuple(piece for _, piece in layout(chunks)[1]))
 
     half = Chunk("w", (8,), torch.float32, torch.ones(4), None, 0)
     empty = Chunk("w", (8,), torch.float32, torch.ones(0), None, 0)
