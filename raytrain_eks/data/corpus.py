@@ -5,12 +5,16 @@ Units are a function of the data alone, not of the machines that read it. Order,
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 
-from raytrain_eks.data.readers import Bad, Document, Extent, Span, read_text, text_extent
+from raytrain_eks.data.columns import Columns
+from raytrain_eks.data.lines import measure_lines, read_lines
+from raytrain_eks.data.readers import Bad, Document, Extent, Span, measure_text, read_text
 from raytrain_eks.data.sources import File, list_files, total_bytes
+from raytrain_eks.data.tables import measure_arrow, measure_parquet, read_arrow, read_parquet
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Data
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -32,8 +36,16 @@ FILES_HELD_OUT = 4
 EVALUATION_UNITS = 8
 """Held-out data beyond so many units is left out of training but not packed: an evaluation has no use for it."""
 
-FORMATS: dict[str, tuple[Callable[[File], Extent], Callable[[Span], Iterator[Document | Bad]]]] = {
-    "text": (text_extent, read_text),
+THREADS = 16
+"""Files are measured by so many threads; most of the time goes into waiting for storage."""
+
+Measure = Callable[[File, Columns], Extent]
+Read = Callable[[Span, Columns], Iterator[Document | Bad]]
+FORMATS: dict[str, tuple[Measure, Read]] = {
+    "text": (measure_text, read_text),
+    "jsonl": (measure_lines, read_lines),
+    "parquet": (measure_parquet, read_parquet),
+    "datasets": (measure_arrow, read_arrow),
 }
 """Format -> how a file is measured, and how a part of one is read."""
 
@@ -51,11 +63,11 @@ class Unit:
     sift: float | None
     """Documents are held out one by one with this probability; None: the spans are of the split as a whole."""
 
-    def documents(self, format: str) -> Iterator[Document | Bad]:
+    def documents(self, format: str, columns: Columns) -> Iterator[Document | Bad]:
         """What its spans hold of its split; what is bad is counted with the training part only."""
         read = FORMATS[format][1]
         for span in self.spans:
-            for document in read(span):
+            for document in read(span, columns):
                 if isinstance(document, Bad):
                     if self.sift is None or self.split == "train":
                         yield document
@@ -64,18 +76,30 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """All units of a job's data, and the files that they were made from."""
+class Files:
+    """The files of a job's data, listed and with fingerprints, but not yet opened."""
 
-    train: tuple[Unit, ...]
-    eval: tuple[Unit, ...]
-    files: tuple[tuple[File, ...], ...]
-    """For each source, the evaluation's own source last."""
-    held_out_files: int
+    sources: tuple[tuple[File, ...], ...]
+    """Of each training source."""
+    evaluate: tuple[File, ...]
+    """Of `data.evaluate`; none where that is left out."""
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.sources)) + len(self.evaluate)
 
     @property
     def bytes(self) -> int:
-        return sum(total_bytes(files) for files in self.files)
+        return sum(map(total_bytes, [*self.sources, self.evaluate]))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All units of a job's data."""
+
+    train: tuple[Unit, ...]
+    eval: tuple[Unit, ...]
+    held_out_files: int
 
 
 def hashed(key: str) -> float:
@@ -90,33 +114,41 @@ def held_out(key: str, share: float) -> bool:
     return hashed(key) < share
 
 
-def corpus(data: Data) -> Corpus:
-    """List the sources and cut them into units. Raises SpecError where a path is missing or holds no files."""
+def list_sources(data: Data) -> Files:
+    """List every source. Raises SpecError where a path is missing or holds no files."""
     sources = [("data.train", data.train)] if isinstance(data.train, str) else []
     if not isinstance(data.train, str):
         sources = [(f"data.train.{index}.path", source.path) for index, source in enumerate(data.train)]
+
+    def listed(where: str, path: str) -> tuple[File, ...]:
+        return tuple(list_files(path, pattern=data.files, format=data.format, where=where))
+
+    evaluate = listed("data.evaluate", data.evaluate) if data.evaluate is not None else ()
+    return Files(tuple(listed(where, path) for where, path in sources), evaluate)
+
+
+def corpus(files: Files, data: Data, columns: Columns) -> Corpus:
+    """Cut the files into units; all of them are measured. Raises SpecError where the column is not there."""
     share = float(quantity.share(data.held_out)) if data.evaluate is None else 0.0
     train: list[Unit] = []
     evaluation: list[Unit] = []
-    listed: list[tuple[File, ...]] = []
     apart = 0
-    for number, (where, path) in enumerate(sources):
-        files = list_files(path, pattern=data.files, format=data.format, where=where)
-        listed.append(tuple(files))
-        kept, held = _split(files, share, data.format)
+    for number, listed in enumerate(files.sources):
+        kept, held = _split(list(listed), share, data.format)
         apart += len(held)
         sift = share if share and not held else None
-        cut = _Cut(data.format, number, len(files) == 1, sift)
+        cut = _Cut(data.format, columns, number, len(listed) == 1, sift)
         train += cut.units(kept, "train", len(train))
-        rest = held or (sorted(files, key=lambda file: hashed(file.name)) if sift else [])
+        rest = held or (_by_hash(listed) if sift else [])
         evaluation += cut.units(rest, "eval", len(evaluation))[:EVALUATION_UNITS]
-    if data.evaluate is not None:
-        files = list_files(data.evaluate, pattern=data.files, format=data.format, where="data.evaluate")
-        listed.append(tuple(files))
-        ordered = sorted(files, key=lambda file: hashed(file.name))
-        cut = _Cut(data.format, len(sources), len(files) == 1, None)
-        evaluation = cut.units(ordered, "eval", 0)[:EVALUATION_UNITS]
-    return Corpus(tuple(train), tuple(evaluation), tuple(listed), apart)
+    if files.evaluate:
+        cut = _Cut(data.format, columns, len(files.sources), len(files.evaluate) == 1, None)
+        evaluation = cut.units(_by_hash(files.evaluate), "eval", 0)[:EVALUATION_UNITS]
+    return Corpus(tuple(train), tuple(evaluation), apart)
+
+
+def _by_hash(files: Iterable[File]) -> list[File]:
+    return sorted(files, key=lambda file: hashed(file.name))
 
 
 def _split(files: list[File], share: float, format: str) -> tuple[list[File], list[File]]:
@@ -127,7 +159,7 @@ def _split(files: list[File], share: float, format: str) -> tuple[list[File], li
         whole = whole or expected >= 1 or total_bytes(files) < SMALL
     if not share or not whole:
         return files, []
-    by_hash = sorted(files, key=lambda file: hashed(file.name))
+    by_hash = _by_hash(files)
     held = [file for file in by_hash if held_out(file.name, share)] or by_hash[:1]
     if len(held) == len(files):
         fix = "write a smaller share"
@@ -141,6 +173,7 @@ class _Cut:
     """How the files of one source become units."""
 
     format: str
+    columns: Columns
     source: int
     single: bool
     """The source is one file: text is cut into smaller documents, so that some of them can be held out."""
@@ -148,7 +181,9 @@ class _Cut:
 
     def units(self, files: list[File], split: str, first: int) -> list[Unit]:
         """Consecutive files in units of like size; a large file in several. The first unit gets the number `first`."""
-        extents = [(file, FORMATS[self.format][0](file)) for file in files]
+        measure = FORMATS[self.format][0]
+        with ThreadPoolExecutor(THREADS) as pool:
+            extents = list(zip(files, pool.map(lambda file: measure(file, self.columns), files), strict=True))
         total = sum(extent.bytes for _, extent in extents)
         size = min(max(total // UNITS_AT_LEAST, SMALLEST_UNIT), LARGEST_UNIT)
         step = min(max(total // PIECES_OF_A_SINGLE_FILE, SMALLEST_PIECE), PIECE) if self.single else PIECE
@@ -160,7 +195,7 @@ class _Cut:
                 if filled and filled + weight > size:
                     groups.append([])
                     filled = 0
-                groups[-1].append(Span(file.name, file.url, start, stop, step))
+                groups[-1].append(Span(file.name, file.url, start, stop, weight, step))
                 filled += weight
         filled_groups = [tuple(group) for group in groups if group]
         return [Unit(first + at, self.source, split, group, self.sift) for at, group in enumerate(filled_groups)]

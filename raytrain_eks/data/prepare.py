@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from raytrain_eks.data import execution, tokenizer
-from raytrain_eks.data.corpus import Corpus, Unit, corpus
+from raytrain_eks.data.columns import Columns
+from raytrain_eks.data.corpus import Corpus, Files, Unit, corpus, list_sources
 from raytrain_eks.data.files import TEMPORARY, Place
 from raytrain_eks.data.prepared import (
     FORMAT,
@@ -38,17 +39,18 @@ FOLDER = ".data"
 """The folder of prepared data beside the run folders."""
 
 
-def content_hash(job: Job, units: Corpus) -> str:
+def content_hash(job: Job, files: Files) -> str:
     """16 hex digits over all that the prepared rows depend on; weights, seed and batch are no part of it."""
     data = job.data
+    listed = [*files.sources, files.evaluate]
     content = {
         "format": FORMAT,
-        "files": [[[file.name, file.size, file.fingerprint] for file in files] for files in units.files],
+        "files": [[[file.name, file.size, file.fingerprint] for file in part] for part in listed],
         "tokenizer": tokenizer.identity(job),
         "sequence_length": data.sequence_length,
         "pack": data.pack,
-        "read": [data.format, data.column, data.evaluate is None, data.held_out if data.evaluate is None else None],
-        "task": job.task,
+        "read": [data.format, data.column, str(quantity.share(data.held_out)) if data.evaluate is None else None],
+        "chat": job.task == "sft",
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -62,20 +64,20 @@ def prepare(
     works through the units; by default Ray Data does, and a few are done here. Raises SpecError for whatever
     is wrong with the data, OSError where the storage cannot be written.
     """
-    units = corpus(job.data)
-    name = content_hash(job, units)
+    files = list_sources(job.data)
+    name = content_hash(job, files)
     folder = Place.of(getattr(storage, "url", storage)).child(FOLDER).child(name)
     if folder.child(INDEX).exists():
         return Prepared.load(folder.url)
-    files = sum(len(part) for part in units.files)
-    say(f"data: {files} files, {units.bytes / 1e6:.1f} MB, {units.held_out_files} files held out")
+    units = corpus(files, job.data, Columns.of(job))
+    say(f"data: {files.count} files, {files.bytes / 1e6:.1f} MB, {units.held_out_files} files held out")
     if not folder.child(TOKENIZER).child("tokenizer.json").exists():
         tokenizer.make(job, units, folder.child(TOKENIZER))
         say(f"data: tokenizer ready, {len(tokenizer.token_bytes(folder.child(TOKENIZER).url))} entries")
     work = Pack(_recipe(job, folder), folder.url)
     counts = _pack_all(work, units, say, execute)
     _check(job, units, counts)
-    index = _index(job, name, units, counts, work.recipe)
+    index = _index(job, name, files, units, counts, work.recipe)
     folder.child(INDEX).write(json.dumps(index, indent=1).encode())
     _sweep(folder)
     prepared = Prepared.load(folder.url)
@@ -87,7 +89,7 @@ def prepare(
 
 def _recipe(job: Job, folder: Place) -> Recipe:
     data = job.data
-    return Recipe(folder.child(TOKENIZER).url, data.format, data.sequence_length, data.pack)
+    return Recipe(folder.child(TOKENIZER).url, data.format, Columns.of(job), data.sequence_length, data.pack)
 
 
 @dataclass(frozen=True)
@@ -142,13 +144,17 @@ def _check(job: Job, units: Corpus, found: Found) -> None:
     evaluation = reduce(add, (found["eval", unit.number] for unit in units.eval), Counts())
     both = train + evaluation
     budget = quantity.share(job.data.bad_rows)
-    if both.bad > budget * (both.bad + both.documents):
+    left_out = both.bad + both.masked
+    if left_out > budget * (both.bad + both.documents):
         named = "\n  ".join(both.problems[:5])
-        rule = f"{both.bad} of {both.bad + both.documents} files and rows cannot be read, "
+        what = "cannot be read" if not both.masked else f"cannot be used ({both.masked} have no answer within the row)"
+        rule = f"{left_out} of {both.bad + both.documents} files and rows {what}, "
         rule += f"data.bad_rows allows {job.data.bad_rows}:\n  {named}"
         fix = "mend them, leave them out with data.files, or raise data.bad_rows"
+        if both.masked:
+            fix = "raise data.sequence_length, mend them, or raise data.bad_rows"
         raise SpecError([Problem(path="data.train", rule=rule, fix=fix)])
-    for source in range(len(units.files) - (job.data.evaluate is not None)):
+    for source in sorted({unit.source for unit in units.train}):
         mine = [found["train", unit.number] for unit in units.train if unit.source == source]
         if not sum(counts.targets for counts in mine):
             where = "data.train" if isinstance(job.data.train, str) else f"data.train.{source}.path"
@@ -163,15 +169,15 @@ def _check(job: Job, units: Corpus, found: Found) -> None:
         raise SpecError([Problem(path=where, rule="leaves no text to evaluate on", fix=fix)])
 
 
-def _index(job: Job, name: str, units: Corpus, found: Found, recipe: Recipe) -> dict[str, Any]:
+def _index(job: Job, name: str, files: Files, units: Corpus, found: Found, recipe: Recipe) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "hash": name,
         "sequence_length": job.data.sequence_length,
         "pad": recipe.pad,
         "vocab_size": len(tokenizer.token_bytes(recipe.tokenizer)),
-        "files": sum(len(files) for files in units.files),
-        "bytes": units.bytes,
+        "files": files.count,
+        "bytes": files.bytes,
         "held_out_files": units.held_out_files,
         "train": _split_index("train", units.train, found),
         "eval": _split_index("eval", units.eval, found),

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from raytrain_eks.data import tokenizer
 from raytrain_eks.data.files import Place
 from raytrain_eks.data.packing import Rows, from_table, to_table
 from raytrain_eks.data.recipe import COUNTED, Counts
@@ -153,15 +153,8 @@ class Prepared:
         return ceil(Fraction(epochs).limit_denominator(10**6) * self.sequences / global_sequences)
 
     def tokenizer_folder(self) -> str:
-        """A local folder with the tokenizer; one on S3 is copied to a folder of this user's cache first."""
-        place = Place.of(self.url).child(TOKENIZER)
-        if not place.remote:
-            return place.url
-        local = Path.home() / ".cache" / "raytrain-eks" / "tokenizers" / self.hash
-        for info in place.walk():
-            name = place.relative(info)
-            Place.of(local / name).write(place.child(name).read())
-        return str(local)
+        """A local folder with the tokenizer."""
+        return tokenizer.local_folder(Place.of(self.url).child(TOKENIZER))
 
     def tokenizer(self) -> Any:
         """The tokenizer as `transformers.AutoTokenizer` opens it."""

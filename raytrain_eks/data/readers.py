@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from raytrain_eks.data.columns import Columns
 from raytrain_eks.data.files import Place
 from raytrain_eks.data.sources import File
 
@@ -25,6 +26,8 @@ class Span:
     url: str
     start: int
     stop: int
+    bytes: int = 0
+    """About how much text it holds, uncompressed."""
     step: int = 0
     """Text only: a document ends at the first line end after each `step` bytes of its file."""
 
@@ -36,7 +39,7 @@ class Document:
     key: str
     """What tells it from all others of its source; the stable hash that holds out documents is taken of it."""
     content: Any
-    """str; for a chat, what its column holds."""
+    """str; for a chat `{messages: [{role, content}, ...]}` or `{prompt: str, completion: str}`."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,11 @@ class Extent:
     """Bytes of text in it, not compressed."""
 
 
-def text_extent(file: File) -> Extent:
+def measure_text(file: File, columns: Columns) -> Extent:
     return Extent(file.size, file.size)
 
 
-def read_text(span: Span) -> Iterator[Document | Bad]:
+def read_text(span: Span, columns: Columns) -> Iterator[Document | Bad]:
     """The documents of a part of a text file; a document belongs to the part in which its first line begins."""
     try:
         with Place(span.url).filesystem.open_input_file(Place(span.url).path) as file:
@@ -72,7 +75,7 @@ def read_text(span: Span) -> Iterator[Document | Bad]:
             first, last = _line_start(file, span.start, size), _line_start(file, span.stop, size)
             data = file.read_at(last - first, first)
     except OSError as error:
-        yield Bad(span.name, _reason(error))
+        yield Bad(span.name, reason(error))
         return
     if not data and not span.start:
         yield Document(span.name, "")
@@ -110,6 +113,7 @@ def _line_start(file: Any, position: int, size: int) -> int:
     return size
 
 
-def _reason(error: OSError) -> str:
+def reason(error: BaseException) -> str:
     """The system's own words, without Arrow's around them."""
-    return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else (str(error).splitlines() or [type(error).__name__])[0]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from raytrain_eks.data import tokenizer
+from raytrain_eks.data import chat, tokenizer
+from raytrain_eks.data.columns import MESSAGES, Columns
 from raytrain_eks.data.corpus import Unit
 from raytrain_eks.data.packing import Array, Rows, pack
 from raytrain_eks.data.readers import Bad
@@ -20,10 +21,15 @@ class Counts:
     """What became of a unit's documents."""
 
     documents: int = 0
+    """Documents that were read, those below included."""
     empty: int = 0
     """Documents without any text; they are left out."""
     bad: int = 0
     """Unreadable files and rows; they are left out."""
+    truncated: int = 0
+    """Chats longer than a row; they are cut off at its end."""
+    masked: int = 0
+    """Chats without a single token to learn, perhaps since they were cut off before the answer; they are left out."""
     rows: int = 0
     tokens: int = 0
     targets: int = 0
@@ -37,7 +43,7 @@ class Counts:
         return Counts(**summed, problems=(self.problems + other.problems)[:NAMED])
 
 
-COUNTED = ("documents", "empty", "bad", "rows", "tokens", "targets", "bytes")
+COUNTED = ("documents", "empty", "bad", "truncated", "masked", "rows", "tokens", "targets", "bytes")
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Recipe:
     tokenizer: str
     """URL of the saved folder."""
     format: str
+    columns: Columns
     length: int
     together: bool
     """Several documents in one row."""
@@ -56,37 +63,72 @@ class Recipe:
         return tokenizer.special(self.tokenizer)[1]
 
     def rows(self, unit: Unit) -> tuple[Rows, Counts]:
-        """Read, tokenise and pack one unit. Raises nothing for bad input: it is counted and named."""
+        """Read, tokenise and pack one unit. Bad input is counted and named.
+
+        Raises SpecError only where messages have no chat template to be written with.
+        """
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        documents = empty = 0
+        tally = {"documents": 0, "empty": 0, "bad": 0, "truncated": 0, "masked": 0}
         problems: list[str] = []
-        texts: list[str] = []
-        for document in unit.documents(self.format):
+        contents: list[Any] = []
+        for document in unit.documents(self.format, self.columns):
             if isinstance(document, Bad):
+                tally["bad"] += 1
                 problems.append(str(document))
                 continue
-            documents += 1
-            if document.content.strip():
-                texts.append(document.content)
+            tally["documents"] += 1
+            if any(text.strip() for text in tokenizer.texts(document.content)):
+                contents.append((document.key, document.content))
             else:
-                empty += 1
-        ids = self._encode(texts)
-        sizes = tokenizer.token_bytes(self.tokenizer)
-        rows = pack(ids, length=self.length, pad=self.pad, token_bytes=sizes, together=self.together)
+                tally["empty"] += 1
+        answers: list[Array] | None = None
+        if self.columns.chat:
+            ids, answers = self._chats(contents, tally, problems)
+        else:
+            ids = self._texts([content for _, content in contents])
+        rows = pack(
+            ids,
+            length=self.length,
+            pad=self.pad,
+            token_bytes=tokenizer.token_bytes(self.tokenizer),
+            together=self.together,
+            answers=answers,
+        )
         counts = Counts(
-            documents=documents,
-            empty=empty,
-            bad=len(problems),
+            **tally,
             rows=len(rows),
             tokens=sum(len(document) for document in ids),
-            targets=sum(int(row.sum()) - len(row) for row in rows.segments),
+            targets=sum(rows.targets(index) for index in range(len(rows))),
             bytes=int(rows.bytes.sum()),
             problems=tuple(problems[:NAMED]),
         )
         return rows, counts
 
-    def _encode(self, texts: list[str]) -> list[Array]:
+    def _texts(self, texts: list[str]) -> list[Array]:
         end = tokenizer.special(self.tokenizer)[0]
         encoded: list[Any] = tokenizer.load(self.tokenizer).encode_batch_fast(texts)
         ids = [np.array(entry.ids, dtype=np.int64) for entry in encoded]
         return [one if len(one) and one[-1] == end else np.append(one, end) for one in ids]
+
+    def _chats(
+        self, contents: list[tuple[str, Any]], tally: dict[str, int], problems: list[str]
+    ) -> tuple[list[Array], list[Array]]:
+        kept: list[tuple[Array, Array]] = []
+        if any(MESSAGES in content for _, content in contents):
+            chat.check_template(self.tokenizer)
+        for key, content in contents:
+            try:
+                ids, learnt = chat.encode(self.tokenizer, content)
+            except ValueError as error:
+                tally["bad"] += 1
+                tally["documents"] -= 1
+                problems.append(f"{key}: {error}")
+                continue
+            tally["truncated"] += len(ids) > self.length
+            ids, learnt = ids[: self.length], learnt[: self.length]
+            if learnt[1:].any():
+                kept.append((ids, learnt))
+            else:
+                tally["masked"] += 1
+                problems.append(f"{key}: nothing to learn" + (" within the row" if len(ids) == self.length else ""))
+        return [ids for ids, _ in kept], [learnt for _, learnt in kept]

@@ -5,6 +5,7 @@ with its size and time of change; a file on S3 has its size and time of change.
 """
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -17,9 +18,9 @@ from fnmatch import translate
 from pyarrow import fs
 
 from raytrain_eks.data.files import TEMPORARY, Place
+from raytrain_eks.spec.job_data import STDLIB
 from raytrain_eks.spec.problem import Problem, SpecError
 
-STDLIB = "python-stdlib:"
 STDLIB_FOREIGN = frozenset({"site-packages", "dist-packages"})
 STDLIB_TESTS = frozenset({"test", "tests", "idle_test"})
 STDLIB_ENOUGH = 700
@@ -94,10 +95,41 @@ def _listed(path: str, pattern: str, format: str, where: str) -> list[File]:
         found = _remote(place) if place.remote else _local(place)
     except OSError as error:
         raise SpecError([Problem(path=where, value=path, rule=f"cannot be listed: {error}")]) from None
+    if format == "datasets":
+        found = _saved_datasets(found, path, where)
     match = glob(pattern).match
     wanted = SUFFIXES[format] if pattern == EVERY_FILE else ("",)
     wanted_name = [file for file in found if match(file.name) and file.name.endswith(wanted)]
     return [file for file in wanted_name if not _hidden(file.name)]
+
+
+def _saved_datasets(found: list[File], path: str, where: str) -> list[File]:
+    """The Arrow files that belong to data sets which `save_to_disk` wrote; of a dictionary of splits, `train`.
+
+    Files of `map`'s cache lie beside them and are none of the data.
+    """
+    by_name = {file.name: file for file in found}
+    if "dataset_dict.json" in by_name:
+        splits = json.loads(Place.of(by_name["dataset_dict.json"].url).read())["splits"]
+        if "train" not in splits:
+            fix = f"write {path.rstrip('/')}/{splits[0]}" if splits else "save it again"
+            rule = f"has the splits {', '.join(splits)} and no train"
+            raise SpecError([Problem(path=where, value=path, rule=rule, fix=fix)])
+        found = [file for file in found if file.name.startswith("train/")]
+    states = [file for file in found if file.name.rpartition("/")[2] == "state.json"]
+    if not states:
+        return [file for file in found if not file.name.rpartition("/")[2].startswith("cache-")]
+    kept = []
+    for state in states:
+        folder = state.name.removesuffix("state.json")
+        content = json.loads(Place.of(state.url).read())
+        if content.get("_indices_data_files"):
+            rule = f"{state.name} says that its rows were selected or shuffled, and the order lies elsewhere"
+            fix = "save it again: dataset.flatten_indices().save_to_disk(...)"
+            raise SpecError([Problem(path=where, value=path, rule=rule, fix=fix)])
+        names = [folder + entry["filename"] for entry in content["_data_files"]]
+        kept += [by_name[name] if name in by_name else File(name, state.url, 0, "missing") for name in names]
+    return kept
 
 
 def _remote(place: Place) -> list[File]:

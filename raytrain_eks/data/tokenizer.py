@@ -8,16 +8,18 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from raytrain_eks.data.columns import Columns
 from raytrain_eks.data.corpus import Corpus, Unit
 from raytrain_eks.data.files import Place
-from raytrain_eks.data.readers import Document, Span
+from raytrain_eks.data.readers import Document
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job, TrainTokenizer
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -60,27 +62,35 @@ def make(job: Job, corpus: Corpus, folder: Place) -> None:
     if job.tokenizer is not None and job.tokenizer.train is not None:
         trained = train(job.tokenizer.train, sample(corpus.train, job, quantity.count(job.tokenizer.train.sample)))
         _write(folder, {"tokenizer_config.json": _config(job), "tokenizer.json": trained.to_str()})
-        return
+    else:
+        _write(folder, _opened(job))
+
+
+def _opened(job: Job) -> dict[str, str]:
+    """The files of a tokenizer that exists, as transformers writes them."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from transformers import AutoTokenizer
 
-    name = source(job)
+    name, where = source(job), "tokenizer.name" if job.tokenizer is not None else "model.name"
     try:
         opened = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        where = "tokenizer.name" if job.tokenizer is not None else "model.name"
         fix = "name a folder with a tokenizer.json, or a model on the hub; or train one: tokenizer: {train: {...}}"
         rule = f"no tokenizer can be opened there: {str(error).splitlines()[0]}"
         raise SpecError([Problem(path=where, value=name, rule=rule, fix=fix)]) from None
-    if opened.eos_token_id is None:
+    if not opened.is_fast:
+        fix = "convert it: save a tokenizer.json beside it"
+        raise SpecError(
+            [Problem(path=where, value=name, rule="has no tokenizer.json and cannot be converted", fix=fix)]
+        )
+    if (opened.eos_token or opened.sep_token) is None:
         rule = "the tokenizer has no end-of-sequence token, which ends every document"
-        raise SpecError([Problem(path="tokenizer", value=name, rule=rule, fix="set eos_token in its folder")])
+        raise SpecError([Problem(path=where, value=name, rule=rule, fix="set eos_token in its folder")])
     if opened.pad_token_id is None:
-        opened.pad_token = opened.eos_token
+        opened.pad_token = opened.eos_token or opened.sep_token
     with tempfile.TemporaryDirectory() as temporary:
         opened.save_pretrained(temporary)
-        texts = {file.name: file.read_text("utf-8") for file in Path(temporary).iterdir() if file.is_file()}
-    _write(folder, texts)
+        return {file.name: file.read_text("utf-8") for file in Path(temporary).iterdir() if file.is_file()}
 
 
 def _write(folder: Place, texts: dict[str, str]) -> None:
@@ -130,25 +140,32 @@ def train(how: TrainTokenizer, texts: Iterable[str]) -> Any:
 
 
 def sample(units: Iterable[Unit], job: Job, limit: int) -> Iterator[str]:
-    """Texts of the training units, about `limit` bytes, taken evenly: every n-th span of every unit."""
+    """Texts of the training units, about `limit` bytes, taken evenly over all spans of all units."""
     spans = [(unit, span) for unit in units for span in unit.spans]
-    if not spans:
-        return
-    total = sum(_weight(span) for _, span in spans)
+    part = min(limit / max(sum(span.bytes for _, span in spans), 1), 1.0)
+    columns = Columns.of(job)
     taken, due = 0, 0.0
     for unit, span in spans:
-        due += _weight(span) * min(limit / max(total, 1), 1.0)
+        due += span.bytes * part
         if taken >= due:
             continue
-        part = Unit(unit.number, unit.source, unit.split, (span,), unit.sift)
-        for document in part.documents(job.data.format):
-            if isinstance(document, Document) and isinstance(document.content, str):
-                yield document.content
-        taken += _weight(span)
+        for document in replace(unit, spans=(span,)).documents(job.data.format, columns):
+            if isinstance(document, Document):
+                yield from texts(document.content)
+        taken += span.bytes
 
 
-def _weight(span: Span) -> int:
-    return span.stop - span.start
+def texts(content: object) -> Iterator[str]:
+    """All strings within the content of a document."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            if key != "role":
+                yield from texts(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from texts(value)
 
 
 @lru_cache(maxsize=4)
@@ -165,7 +182,7 @@ def load(url: str) -> Any:
 
 @lru_cache(maxsize=4)
 def special(url: str) -> tuple[int, int]:
-    """(end-of-sequence id, padding id) of a saved folder."""
+    """(id that ends a document, padding id) of a saved folder: BERT's `[SEP]` where there is no end of sequence."""
     config = json.loads(Place.of(url).child("tokenizer_config.json").read())
     tokenizer = load(url)
 
@@ -173,7 +190,7 @@ def special(url: str) -> tuple[int, int]:
         entry = config[key]
         return int(tokenizer.token_to_id(entry["content"] if isinstance(entry, dict) else entry))
 
-    return of("eos_token"), of("pad_token")
+    return of("eos_token" if config.get("eos_token") else "sep_token"), of("pad_token")
 
 
 @lru_cache(maxsize=4)
@@ -202,3 +219,14 @@ def token_bytes(url: str) -> "np.ndarray[Any, np.dtype[np.int32]]":
             plain = text.removeprefix("##") if wordpiece else text.replace("▁", " ")
             sizes[number] = len(plain.encode())
     return sizes
+
+
+def local_folder(place: Place) -> str:
+    """A local copy of a saved tokenizer's folder: itself, or for S3 a folder of this user's cache."""
+    if not place.remote:
+        return place.url
+    local = Path.home() / ".cache" / "raytrain-eks" / "tokenizers" / hashlib.sha256(place.url.encode()).hexdigest()[:16]
+    for info in place.walk():
+        name = place.relative(info)
+        Place.of(local / name).write(place.child(name).read())
+    return str(local)

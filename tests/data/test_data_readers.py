@@ -6,8 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raytrain_eks.data.columns import Columns
 from raytrain_eks.data.readers import Bad, Span, read_text
 from raytrain_eks.data.sources import SUFFIXES, glob, list_files, stdlib_folder, total_bytes
+
+TEXT = Columns("text", chat=False)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -22,8 +25,8 @@ def test_the_documents_of_all_parts_are_the_file(tmp_path, lines, step, steps):
     path.write_bytes(content.encode())
     size = len(content.encode())
     cuts = [*range(0, size, step * steps), size] if size else [0, 0]
-    spans = [Span("text", str(path), start, stop, step) for start, stop in pairwise(cuts)]
-    documents = [document for span in spans for document in read_text(span)]
+    spans = [Span("text", str(path), start, stop, step=step) for start, stop in pairwise(cuts)]
+    documents = [document for span in spans for document in read_text(span, TEXT)]
     assert not any(isinstance(document, Bad) for document in documents)
     assert "".join(document.content for document in documents) == content
     assert len({document.key for document in documents}) == len(documents)
