@@ -7,10 +7,10 @@ from typing import Any, Literal
 from raytrain_eks.manifests import names
 from raytrain_eks.manifests.entrypoint import Mode, entrypoint, runtime_env, runtime_env_problems
 from raytrain_eks.manifests.kuberay_cluster import API, cluster_spec, queue_labels
+from raytrain_eks.manifests.kuberay_refusal import refuse
 from raytrain_eks.manifests.metadata import labels
 from raytrain_eks.manifests.object import Body, Object
 from raytrain_eks.manifests.pod import Whys
-from raytrain_eks.manifests.rules import Breach, Operator, breaches
 from raytrain_eks.plan.cluster import ClusterPlan
 from raytrain_eks.spec.cluster_queue import Kueue, Volcano
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -81,7 +81,7 @@ class Schedule:
 def ray_job(plan: ClusterPlan, work: Work) -> Object:
     """The RayJob. Raises SpecError for what the operator would refuse."""
     body, whys = _job(plan, work)
-    _refuse(body, plan)
+    refuse(body, plan)
     return Object(SYSTEM, body, whys)
 
 
@@ -96,20 +96,9 @@ def ray_cron_job(plan: ClusterPlan, work: Work, schedule: Schedule) -> Object:
     spec["jobTemplate"] = job["spec"]
     metadata = job["metadata"] | {"name": names.ray_cron_job(work.name)}
     body: Body = {"apiVersion": API, "kind": "RayCronJob", "metadata": metadata, "spec": spec}
-    _refuse(body, plan)
+    refuse(body, plan)
     moved = {f"spec.jobTemplate.{path[5:]}": why for path, why in whys.items() if path.startswith("spec.")}
     return Object(SYSTEM, body, moved)
-
-
-def _refuse(body: Body, plan: ClusterPlan) -> None:
-    operator = Operator(version=plan.cluster.operator.version, gates=plan.cluster.operator.feature_gates)
-    if found := breaches(body, operator):
-        raise SpecError(as_problem(breach) for breach in found)
-
-
-def as_problem(breach: Breach) -> Problem:
-    """An operator's rule that is broken, as a problem of a file."""
-    return Problem(path=breach.path, rule=f"KubeRay refuses it: {breach.message}", fix=f"operator rule {breach.rule}")
 
 
 def _job(plan: ClusterPlan, work: Work) -> tuple[Body, Whys]:
@@ -124,9 +113,9 @@ def _job(plan: ClusterPlan, work: Work) -> tuple[Body, Whys]:
             whys["spec.entrypoint"] = f"quoted so that the shell in the cluster is the first to read: {work.command}"
     spec |= _run(work)
     if work.cluster is not None:
-        spec["clusterSelector"] = {"ray.io/cluster": work.cluster}
-    else:
         # An existing cluster belongs to somebody else, so its end is not this job's.
+        spec |= {"clusterSelector": {"ray.io/cluster": work.cluster}} | (_end(work) if work.deletions else {})
+    else:
         spec |= _end(work)
         nodes = dict(work.nodes) if work.nodes is not None else {group.name: group.start_nodes for group in plan.groups}
         fixed = work.nodes is not None or isinstance(plan.cluster.queue, Kueue)
@@ -140,6 +129,8 @@ def _job(plan: ClusterPlan, work: Work) -> tuple[Body, Whys]:
 
 
 def _problems(plan: ClusterPlan, work: Work) -> Iterator[Problem]:
+    if work.mode != "InteractiveMode" and (not work.command.strip() or "\0" in work.command):
+        yield Problem(path="command", value=work.command, rule="must be a shell command without NUL characters")
     yield from runtime_env_problems(work.runtime_env, work.mode, "runtime_env")
     yield from runtime_env_problems(work.metadata, work.mode, "metadata")
     known = {group.name: group for group in plan.groups}
@@ -162,7 +153,7 @@ def _problems(plan: ClusterPlan, work: Work) -> Iterator[Problem]:
 
 def _run(work: Work) -> Body:
     spec: Body = {}
-    if (work.mode in ("K8sJobMode", "HTTPMode") and work.cluster is None) or work.mode == "SidecarMode":
+    if work.retries or (work.cluster is None and work.mode != "InteractiveMode"):
         spec["backoffLimit"] = work.retries
     if work.submit_retries is not None:
         spec["submitterConfig"] = {"backoffLimit": work.submit_retries}

@@ -98,6 +98,8 @@ class ClusterPlan:
     discovery: str
     """The value of `karpenter.sh/discovery`."""
     service_account: str
+    document: Document | None = None
+    """The file it came from, for the places of problems that are found later."""
 
     @property
     def pods(self) -> tuple[PodPlan, ...]:
@@ -131,6 +133,7 @@ def resolve(cluster: Cluster, *, document: Document | None = None) -> ClusterPla
         eks=eks,
         discovery=cluster.network.discovery or eks,
         service_account=cluster.service_account.name or cluster.name,
+        document=document,
     )
 
 
