@@ -110,6 +110,10 @@ class Data(Model):
     """Fill sequences with several documents, without attention across their boundaries. Without it a document has rows
     of its own, padded to the full length."""
 
+    prepare: bool = Aside(True)
+    """Tokenise and pack everything before training starts, into storage, once for all runs that read the same; or, with
+    false, while training runs, on CPUs of the cluster. The samples and their order are the same."""
+
     bad_rows: Share = Aside("1%")
     """Unreadable files and rows are skipped and counted; more than this part of all ends the run."""
 
