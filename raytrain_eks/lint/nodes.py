@@ -1,4 +1,4 @@
-"""The nodes that a bundle offers: Karpenter node pools and eksctl's managed node groups, with their labels and taints.
+"""The nodes that a bundle offers: Karpenter's pools, eksctl's and ACK's managed groups, with their labels and taints.
 
 Whether a pod may run there is decided here, in the scheduler's terms: node selector and required node affinity against
 labels and requirements, tolerations against taints. Resources are the business of `rules/fit.py`.
@@ -137,6 +137,8 @@ def offers_of(resource: Resource) -> Iterator[Offer]:
     """The groups of nodes that an object offers."""
     if resource.is_a("karpenter.sh", "NodePool"):
         yield _node_pool(resource)
+    if resource.is_a("eks.services.k8s.aws", "Nodegroup"):
+        yield _ack_node_group(resource)
     if resource.is_a("eksctl.io", "ClusterConfig"):
         for key in ("managedNodeGroups", "nodeGroups"):
             for index, group in enumerate(items(resource.get(key))):
@@ -172,6 +174,21 @@ def _node_group(resource: Resource, group: Mapping[str, Any], path: Path) -> Off
         requirements=(Requirement(ZONE, "In", zones, (*path, "availabilityZones")),) if zones else (),
         taints=tuple(_group_taints(group.get("taints"))),
         fixed_types=tuple(text(type) for type in types if text(type) and text(type) != "mixed"),
+    )
+
+
+def _ack_node_group(resource: Resource) -> Offer:
+    """EKS writes the effects of taints in its own way: `NO_SCHEDULE`."""
+    spec = mapping(resource.get("spec"))
+    taints = [mapping(taint) for taint in items(spec.get("taints"))]
+    return Offer(
+        owner=resource,
+        path=(*resource.base, "spec"),
+        name=resource.name,
+        labels={key: text(value) for key, value in mapping(spec.get("labels")).items()},
+        requirements=(),
+        taints=tuple({**taint, "effect": text(taint.get("effect")).title().replace("_", "")} for taint in taints),
+        fixed_types=tuple(text(type) for type in items(spec.get("instanceTypes"))),
     )
 
 

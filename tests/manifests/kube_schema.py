@@ -13,6 +13,8 @@ from pathlib import Path
 import cel
 import jsonschema
 
+from raytrain_eks.spec.quantity import parse
+
 FOLDERS = (
     "ack-fsx-controller",
     "argo-cd",
@@ -143,10 +145,25 @@ def _rules(schema: dict, value, path: str):
             yield from _rules(schema["items"], inner, f"{path}[{index}]")
 
 
+_TABLES = ("requests", "limits", "hard", "capacity")
+
+
+def _quantities(value, path: str = ""):
+    """What an API server refuses although it is text, as the schema says: no quantity (resource.ParseQuantity)."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else []):
+        if key in _TABLES and isinstance(inner, dict):
+            for name, amount in inner.items():
+                try:
+                    parse(amount)
+                except ValueError as error:
+                    yield f"{path}.{key}.{name}: {error}"
+        yield from _quantities(inner, f"{path}.{key}")
+
+
 def _core(body: dict) -> list[str]:
     import kubernetes_validate
 
-    found = []
+    found = list(_quantities(body))
     for version in CORE_VERSIONS:
         try:
             kubernetes_validate.validate(body, version, strict=True)

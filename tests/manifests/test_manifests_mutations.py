@@ -25,19 +25,26 @@ _NONE = object()
 
 
 def steps_of(tree, path):
-    """The path as keys and indices; a key is the longest that is there, since keys may hold dots."""
-    if not path:
-        return []
+    """The path as keys and indices; None when only its last step may be missing and more is."""
     if isinstance(tree, list):
         head, _, rest = path.partition(".")
-        index = int(head) if head.isdigit() else -1
-        return [index, *steps_of(tree[index], rest)] if 0 <= index < len(tree) else None
+        index = int(head) if head.isdigit() else len(tree)
+        if index >= len(tree):
+            return None
+        return [index] if not rest else _after(index, steps_of(tree[index], rest))
     if not isinstance(tree, dict):
         return None
+    if path in tree:
+        return [path]
+    # Keys may hold dots themselves: the longest one that is there is meant.
     for key in sorted(tree, key=len, reverse=True):
-        if path == key or path.startswith(f"{key}."):
-            return [key, *(steps_of(tree[key], path[len(key) + 1 :]) or ([] if path == key else [None]))]
-    return [path] if "." not in path or "/" in path else None
+        if path.startswith(f"{key}.") and (rest := steps_of(tree[key], path[len(key) + 1 :])) is not None:
+            return [key, *rest]
+    return [path] if "." not in path else None
+
+
+def _after(step, rest):
+    return None if rest is None else [step, *rest]
 
 
 def get(tree, path):
@@ -63,7 +70,7 @@ def mutated(tree, way, path):
     """A broken copy, or None where the way does not apply."""
     copy = deepcopy(tree)
     steps = steps_of(copy, path)
-    if not steps or None in steps:
+    if not steps:
         return None
     parent = copy
     for step in steps[:-1]:

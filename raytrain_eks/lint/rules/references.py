@@ -70,9 +70,11 @@ def _made_by_controller(resource: Resource) -> Iterator[tuple[str, str]]:
         for entry in items(resource.get("spec", "secretObjects")):
             yield "Secret", text(get(entry, "secretName"))
     elif resource.is_a("ray.io", "RayCluster", "RayJob", "RayService"):
-        # The operator makes the token's secret and the autoscaler's account under the cluster's name.
+        # The operator makes the token's secret under the cluster's name, and the autoscaler's account, but only where
+        # the head's pod names none (kuberay, reconcileAutoscalerServiceAccount).
         yield "Secret", resource.name
-        yield "ServiceAccount", resource.name
+        if not resource.get("spec", "headGroupSpec", "template", "spec", "serviceAccountName"):
+            yield "ServiceAccount", resource.name
     elif resource.group.startswith("kustomize"):
         for kind, key in (("ConfigMap", "configMapGenerator"), ("Secret", "secretGenerator")):
             for entry in items(resource.get(key)):
