@@ -53,8 +53,8 @@ def _entry(schema: dict[str, Any], queue: list[str]) -> str:
     if (reference := schema.get("$ref", "").rpartition(PREFIX)[2]) != "":
         if reference in (QUANTITY, OR_STRING):
             return "quantity"
-        if reference.endswith(".Time"):
-            return "string"
+        if reference.endswith(".ObjectMeta"):
+            return "Metadata"
         queue.append(reference)
         return str(reference.rpartition(".")[2])
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
