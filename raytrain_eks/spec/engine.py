@@ -11,6 +11,7 @@ from pydantic import Discriminator
 
 from raytrain_eks.spec.model import Aside, Model, rule
 from raytrain_eks.spec.problem import Problem
+from raytrain_eks.spec.quantity import Whole
 
 
 class Auto(Model):
@@ -56,5 +57,22 @@ class DeepSpeed(Model):
             yield Problem(path="offload", rule=why, fix="write `zero: 1` or more")
 
 
-Engine = Annotated[Auto | Torch | DeepSpeed, Discriminator("kind")]
-EngineConfig = Auto | Torch | DeepSpeed
+class Xla(Model):
+    """PyTorch/XLA, for trn1 and for trn2 with the Neuron SDK 2.31: data parallelism, every step a compiled graph."""
+
+    kind: Literal["xla"] = Aside("xla")
+    """PyTorch/XLA."""
+
+    new_graph: Literal["error", "warn"] = Aside("error")
+    """What a graph that is new after the warm-up does: each costs a compilation, minutes to an hour on Trainium."""
+
+    warmup: Whole = Aside(3)
+    """How many calls of each kind (training step, evaluation) may compile."""
+
+    stochastic_rounding: bool = Aside(False)
+    """Keep weights and AdamW's moments in bf16 and let the NeuronCore round stochastically, for half of the memory; a
+    CPU rounds to nearest. Checkpoints hold fp32 all the same. Needs `precision: bf16`."""
+
+
+Engine = Annotated[Auto | Torch | DeepSpeed | Xla, Discriminator("kind")]
+EngineConfig = Auto | Torch | DeepSpeed | Xla

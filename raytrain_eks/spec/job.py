@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat
 
 from raytrain_eks.spec import quantity
-from raytrain_eks.spec.engine import Auto, Engine
+from raytrain_eks.spec.engine import Auto, Engine, Xla
 from raytrain_eks.spec.job_data import Data, Location, Source, Text, Tokenizer, TrainTokenizer
 from raytrain_eks.spec.job_training import Batch, Lora, ModelSource, Optimizer, Schedule
 from raytrain_eks.spec.kubernetes import Variable
@@ -176,7 +176,7 @@ class Job(Model):
     """Compute type of matrix products; weights and optimizer state stay fp32."""
 
     engine: Engine = Aside(Auto())
-    """What runs the steps: `{kind: torch}`, `{kind: deepspeed, zero: 2}`; `auto` takes `torch`."""
+    """What runs the steps: `{kind: torch}`, `{kind: deepspeed, zero: 2}`, `{kind: xla}`; `auto` takes `torch`."""
 
     checkpoint: Checkpoint = Aside(Checkpoint())
     """When the state is saved, and how much stays."""
@@ -271,6 +271,12 @@ class Job(Model):
         if isinstance(warmup, int) and steps is not None and warmup > steps:
             why = f"the run ends during its warm-up: stop.steps is {steps}"
             yield Problem(path="schedule.warmup", rule=why, fix="write a share of the run, such as 3%")
+
+    @rule
+    def _stochastic_rounding_is_of_bf16(self) -> Iterator[Problem]:
+        if isinstance(self.engine, Xla) and self.engine.stochastic_rounding and self.precision != "bf16":
+            why = f"keeps weights in bf16, and precision is {self.precision}"
+            yield Problem(path="engine.stochastic_rounding", rule=why, fix="write `precision: bf16`")
 
     @rule
     def _group_is_a_clusters(self) -> Iterator[Problem]:

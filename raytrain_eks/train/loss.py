@@ -35,6 +35,11 @@ def attention_mask(segments: Tensor, *, causal: bool = True) -> Tensor | None:
     """
     if causal and bool((segments == segments[:, :1]).all()) and bool((segments > 0).all()):
         return None
+    return explicit_mask(segments, causal=causal)
+
+
+def explicit_mask(segments: Tensor, *, causal: bool = True) -> Tensor:
+    """The mask of `attention_mask` whatever the values are: the host never waits for the device, the graph is fixed."""
     length = segments.shape[1]
     same = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, :, None]
     if causal:

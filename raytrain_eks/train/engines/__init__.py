@@ -63,6 +63,10 @@ def build(job: "Job", model: Module, *, rank: int, world: int, micro: int, accum
         from raytrain_eks.train.engines.deepspeed import DeepSpeedEngine
 
         return DeepSpeedEngine(job, model, rank=rank, world=world, micro=micro, accumulation=accumulation)
+    if job.engine.kind == "xla":
+        from raytrain_eks.train.engines.xla import XlaEngine
+
+        return XlaEngine(job, model, rank=rank, world=world, accumulation=accumulation)
     from raytrain_eks.train.engines.torch import TorchEngine
 
     return TorchEngine(job, model, rank=rank, world=world)

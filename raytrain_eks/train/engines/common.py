@@ -47,11 +47,15 @@ class TensorEngine:
         with precision:
             logits = module(
                 input_ids=batch["input_ids"],
-                attention_mask=attention_mask(batch["segment_ids"]),
+                attention_mask=self.mask(batch["segment_ids"]),
                 position_ids=batch["position_ids"],
                 use_cache=False,
             ).logits
         return summed_loss(logits, batch["labels"])
+
+    def mask(self, segments: Tensor) -> Tensor | None:
+        """Which positions see which; None where the model's own mask says the same."""
+        return attention_mask(segments)
 
     def put(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """The arrays of a micro-batch as tensors on the device."""

@@ -1,0 +1,209 @@
+"""PyTorch/XLA behind the engine's interface: data parallelism on trn1, and on trn2 with the Neuron SDK 2.31.
+
+PyTorch/XLA is AWS's former way (PyTorch 2.9 was its last release); trn1 has no other. Operations are recorded, and
+`torch_xla.sync` compiles and runs what was recorded, so everything here keeps the recorded graph the same at each
+step: shapes are fixed, the attention mask is always explicit, gradients and AdamW's moments exist from the start,
+numbers that change are tensors, and the host reads only what has been computed. With accumulation each micro-batch is a
+graph of its own, which is compiled once however many there are; without it the whole step is one.
+
+Gradients are summed by torch.distributed, never by torch_xla's own collectives, which outside of Neuron do nothing and
+say nothing; `prove_all_reduce` tells whether the process group does.
+
+What only Trainium can show, and has not been run: that neuronx-cc accepts the graphs, collectives over NeuronLink and
+EFA, stochastic rounding, and every speed. On a CPU the same class is compared with eager PyTorch.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from raytrain_eks.checkpoint.chunk import Chunk, share_out
+from raytrain_eks.checkpoint.restore import Reader
+from raytrain_eks.spec.engine import Xla
+from raytrain_eks.spec.job import Job
+from raytrain_eks.train.compile_guard import CompileGuard
+from raytrain_eks.train.engines.common import TensorEngine, evaluating, wants_autocast, weight_groups
+from raytrain_eks.train.engines.graph_adamw import GraphAdamW
+from raytrain_eks.train.loss import explicit_mask
+from raytrain_eks.train.state import MOMENTS, STEP, moment_name, stored_weights, weight_name
+
+BUCKET = 50 * 2**20
+"""Bytes of gradients that are summed at once; the default of Neuron's own training code."""
+
+
+def compilations() -> int:
+    """Graphs that torch_xla has compiled in this process."""
+    import torch_xla.debug.metrics as metrics
+
+    found = metrics.metric_data("CompileTime")
+    return int(found[0]) if found else 0
+
+
+class XlaEngine(TensorEngine):
+    """A replica of the model on one XLA device, NeuronCore or CPU."""
+
+    def __init__(self, job: Job, model: nn.Module, *, rank: int, world: int, accumulation: int):
+        # Not at the top: torch_xla reads its environment once, when it is imported, so the Ray backend comes first.
+        import torch_xla
+
+        assert isinstance(job.engine, Xla)
+        self.xla = torch_xla
+        self.rank, self.world, self.accumulation = rank, world, accumulation
+        self.device = torch_xla.device()
+        self.clip = job.optimizer.clip
+        self.rounding = job.engine.stochastic_rounding
+        self.autocast = wants_autocast(job) and not self.rounding
+        torch_xla.manual_seed(job.seed + rank)
+        if self.rounding:
+            model = model.to(torch.bfloat16)
+        self.model = moved(model, self.device).train()
+        self.names = {weight: name for name, weight in self.model.named_parameters()}
+        groups = weight_groups(self.model, job.optimizer.weight_decay)
+        self.optimizer = GraphAdamW(groups, betas=job.optimizer.betas, eps=job.optimizer.eps)
+        self.trained = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        for weight in self.trained:
+            weight.grad = torch.zeros_like(weight)
+        torch_xla.sync()
+        self.guard = CompileGuard(compilations, warmup=job.engine.warmup, new_graph=job.engine.new_graph)
+
+    def mask(self, segments: Tensor) -> Tensor:
+        """Which positions see which, always explicit: whether a row is one document must not change the graph."""
+        return explicit_mask(segments)
+
+    def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:
+        """Forward and backward of one micro-batch; gradients of ranks are summed in `step`."""
+        with self.guard.watch("micro_step", batch):
+            share = torch.tensor(1.0 / trained_tokens).to(self.device)
+            loss = self.forward(self.model, batch)
+            (loss * share).backward()
+            if self.accumulation > 1:
+                self.xla.sync()
+        return loss.detach()
+
+    def step(self, learning_rate: float) -> Tensor:
+        """Sum gradients over ranks, clip by their global norm, apply, clear; the norm before clipping."""
+        with self.guard.watch("step"):
+            with torch.no_grad():
+                gradients = [weight.grad for weight in self.trained]
+                if self.world > 1:
+                    sum_over_ranks(gradients)
+                norm = torch.linalg.vector_norm(
+                    torch.stack([torch.linalg.vector_norm(gradient.float()) for gradient in gradients])
+                )
+                if self.clip is not None:
+                    scale = torch.clamp(self.clip / (norm + 1e-6), max=1.0)
+                    for gradient in gradients:
+                        gradient.mul_(scale.to(gradient.dtype))
+                self.optimizer.update(learning_rate)
+                for gradient in gradients:
+                    gradient.zero_()
+            self.xla.sync()
+        return norm
+
+    def evaluate(self, batch: dict[str, Tensor]) -> Tensor:
+        """The summed loss of one micro-batch, without gradients."""
+        with self.guard.watch("evaluation", batch), evaluating(self.model):
+            loss = self.forward(self.model, batch)
+            self.xla.sync()
+        return loss
+
+    def read(self, *values: Tensor) -> list[float]:
+        """The only place where the host waits for the device; values that have been computed come as they are, since
+        stacking them on the device would be a graph of its own for each number of values."""
+        return [float(value.detach().cpu()) for value in values]
+
+    def reduce(self, *values: float) -> list[float]:
+        """Sums over all ranks, in float64, between the hosts: a NeuronCore has no float64."""
+        if self.world == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.tolist()  # type: ignore[no-any-return]
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {weight_name(name): tensor for name, tensor in stored_weights(self.model).items()}
+        for weight in self.trained:
+            name = self.names[weight]
+            state |= {moment_name(moment, name): self.optimizer.state[weight][moment] for moment in MOMENTS}
+        return state
+
+    def chunks(self) -> list[Chunk]:
+        """This rank's part of the replicated state, in host memory and fp32.
+
+        The parts are cut on stand-ins without memory and only then fetched whole, since a slice taken on the device
+        would be one more graph for each tensor.
+        """
+        self.xla.sync()
+        state = self._state()
+        stand_ins = [
+            Chunk.of(name, torch.empty(tensor.shape, dtype=stored_type(tensor), device="meta"))
+            for name, tensor in state.items()
+        ]
+        mine = []
+        for part in share_out(
+            [*stand_ins, Chunk.of(STEP, torch.tensor(float(self.optimizer.steps)))], self.rank, self.world
+        ):
+            fetched = part.tensor if part.name == STEP else state[part.name].detach().cpu().to(part.dtype)
+            if part.flat_start is not None:
+                fetched = fetched.reshape(-1)[part.flat_start : part.flat_start + part.tensor.numel()]
+            mine.append(Chunk(part.name, part.global_shape, part.dtype, fetched, part.offsets, part.flat_start))
+        return mine
+
+    def load(self, reader: Reader) -> None:
+        """Take weights and moments of any engine's checkpoint."""
+        steps = int(reader.full(STEP).item())
+        moments = {moment_name(moment, name) for moment in MOMENTS for name in self.names.values()}
+        with torch.no_grad():
+            for name, tensor in self._state().items():
+                if steps or name not in moments:
+                    tensor.copy_(reader.full(name).to(tensor.dtype).to(self.device))
+        self.optimizer.steps = steps
+        self.xla.sync()
+
+    def full_model(self) -> nn.Module | None:
+        """The model in host memory and fp32 on rank 0."""
+        return moved(self.model, torch.device("cpu")).float() if self.rank == 0 else None
+
+    def close(self) -> None:
+        """Nothing is held beyond the process."""
+
+
+def stored_type(tensor: Tensor) -> torch.dtype:
+    """The type of a tensor in a checkpoint: bf16 weights are stored in fp32, as every engine's."""
+    return torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+
+
+def moved(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model on another device, tied weights still tied.
+
+    `Module.to` makes a new parameter for every place of a tied one when memory cannot be shared between the devices.
+    """
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False, remove_duplicate=False):
+            places.setdefault(id(weight), []).append((module, name))
+    model = model.to(device)
+    for (first, kept), *others in places.values():
+        for module, name in others:
+            setattr(module, name, getattr(first, kept))
+    return model
+
+
+def sum_over_ranks(gradients: list[Tensor]) -> None:
+    """Sum gradients over all ranks in place, in buckets of the same type."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        full = sum(each.numel() * each.element_size() for each in bucket) + gradient.numel() * gradient.element_size()
+        if bucket and (full > BUCKET or bucket[0].dtype != gradient.dtype):
+            _sum(bucket)
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        _sum(bucket)
+
+
+def _sum(bucket: list[Tensor]) -> None:
+    flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+    dist.all_reduce(flat)
+    for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
+        gradient.copy_(summed.view_as(gradient))

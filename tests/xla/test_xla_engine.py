@@ -1,0 +1,162 @@
+"""The XLA engine on a CPU against eager PyTorch: the same numbers, and no graph after the warm-up."""
+
+import numpy as np
+import pytest
+import torch
+
+from raytrain_eks.data.packing import batch as packed_batch
+from raytrain_eks.data.packing import pack
+from raytrain_eks.spec.job import Job
+from raytrain_eks.train.compile_guard import NewGraph, NewGraphWarning
+
+LENGTH, VOCABULARY = 32, 96
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+SMALL |= {"num_attention_heads": 2, "max_position_embeddings": 64}
+LLAMA = {"model_type": "llama", "num_key_value_heads": 1, "tie_word_embeddings": True, **SMALL}
+BERT = {"model_type": "bert", "is_decoder": True, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+BERT |= SMALL
+
+
+def job(model: dict, *, precision: str = "fp32", **engine) -> Job:
+    return Job.parse(
+        {
+            "kind": "Job",
+            "name": "xla",
+            "model": {"config": dict(model)},
+            "tokenizer": {"name": "none"},
+            "data": {"train": "nowhere", "format": "text", "sequence_length": LENGTH},
+            "batch": {"sequences": 4},
+            "optimizer": {"learning_rate": 3e-3, "clip": 0.5},
+            "precision": precision,
+            "engine": engine or {"kind": "xla"},
+            "stop": {"steps": 6},
+        }
+    )
+
+
+def built(model: dict, **options):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    given = dict(model)
+    torch.manual_seed(7)
+    config = AutoConfig.for_model(given.pop("model_type"), **given)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+
+
+def batches(count: int, rows: int = 2, length: int = LENGTH, seed: int = 0) -> list[dict[str, np.ndarray]]:
+    """Packed rows of documents of uneven lengths; the last batch has an empty row."""
+    numbers = np.random.default_rng(seed)
+    documents = [numbers.integers(1, VOCABULARY, numbers.integers(3, 40)) for _ in range(count * rows * 2)]
+    packed = pack(documents, length=length, pad=0, token_bytes=np.ones(VOCABULARY, np.int64))
+    chosen = [[(packed, at * rows + row) for row in range(rows)] for at in range(count)]
+    chosen[-1][-1] = None
+    return [packed_batch(rows, length=length, pad=0) for rows in chosen]
+
+
+def learnt(batch: dict[str, np.ndarray]) -> int:
+    return int((batch["labels"][:, 1:] != -100).sum())
+
+
+def run(engine, data: list[dict[str, np.ndarray]], accumulation: int, steps: int, first: int = 0) -> list[list[float]]:
+    """Losses per token and gradient norms of some steps."""
+    told = []
+    for step in range(first, first + steps):
+        micro = [data[(step * accumulation + index) % len(data)] for index in range(accumulation)]
+        total = sum(map(learnt, micro))
+        losses = [
+            engine.micro_step(engine.put(each), total, last=index == accumulation - 1)
+            for index, each in enumerate(micro)
+        ]
+        norm = engine.step(1e-3 * (step + 1))
+        *values, size = engine.read(*losses, norm)
+        told.append([sum(values) / total, size])
+    return told
+
+
+def engines(model: dict, accumulation: int, precision: str = "fp32", **options):
+    from raytrain_eks.train.engines.torch import TorchEngine
+    from raytrain_eks.train.engines.xla import XlaEngine
+
+    eager = TorchEngine(job(model, precision=precision, kind="torch"), built(model), rank=0, world=1)
+    traced = XlaEngine(
+        job(model, precision=precision, kind="xla", **options), built(model), rank=0, world=1, accumulation=accumulation
+    )
+    return eager, traced
+
+
+@pytest.mark.parametrize(
+    ("model", "accumulation", "graphs"),
+    [(LLAMA, 1, {"micro_step": 0, "step": 1}), (LLAMA, 2, {"micro_step": 1, "step": 1}), (BERT, 2, None)],
+    ids=["llama", "llama-accumulated", "bert"],
+)
+def test_steps_equal_those_of_eager_torch_and_compile_once(model, accumulation, graphs):
+    eager, traced = engines(model, accumulation)
+    data = batches(5)
+    expected, found = (run(engine, data, accumulation, 6) for engine in (eager, traced))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    for (name, weight), (_, other) in zip(eager.model.named_parameters(), traced.model.named_parameters(), strict=True):
+        np.testing.assert_allclose(other.detach().cpu(), weight.detach(), atol=1e-4, err_msg=name)
+    assert traced.guard.graphs == (graphs or {"micro_step": 1, "step": 1})
+
+
+def test_evaluation_is_one_graph_and_leaves_no_trace():
+    eager, traced = engines(LLAMA, 1)
+    data = batches(4)
+    for engine in (eager, traced):
+        run(engine, data, 1, 2)
+    expected, found = ([engine.evaluate(engine.put(each)) for each in data] for engine in (eager, traced))
+    np.testing.assert_allclose(traced.read(*found), eager.read(*expected), rtol=1e-5)
+    assert traced.guard.graphs == {"micro_step": 0, "step": 1, "evaluation": 1}
+    np.testing.assert_allclose(run(traced, data, 1, 3, first=2), run(eager, data, 1, 3, first=2), atol=1e-4)
+
+
+def test_bf16_follows_eager_bf16():
+    eager, traced = engines(LLAMA, 1, precision="bf16")
+    data = batches(3)
+    np.testing.assert_allclose(run(traced, data, 1, 4), run(eager, data, 1, 4), atol=2e-2)
+    assert {weight.dtype for weight in traced.trained} == {torch.float32}
+
+
+def test_a_new_shape_after_the_warm_up_is_refused_before_it_is_compiled():
+    from raytrain_eks.train.engines.xla import compilations
+
+    _, traced = engines(LLAMA, 1, warmup=2)
+    run(traced, batches(3), 1, 3)
+    before = compilations()
+    with pytest.raises(NewGraph, match=r"batch of \[2, 24\].* keep batches at \[2, 32\]"):
+        run(traced, batches(1, length=24), 1, 1)
+    assert compilations() == before
+
+
+def test_a_new_shape_is_compiled_where_the_job_says_warn():
+    _, traced = engines(LLAMA, 1, warmup=2, new_graph="warn")
+    run(traced, batches(3), 1, 3)
+    with pytest.warns(NewGraphWarning, match=r"batch of \[2, 24\]"):
+        run(traced, batches(1, length=24), 1, 1)
+    assert traced.guard.graphs["step"] == 2
+
+
+def test_a_number_that_became_part_of_the_graph_is_found():
+    _, traced = engines(LLAMA, 1, warmup=2)
+    data = batches(3)
+    run(traced, data, 1, 3)
+    update = traced.optimizer.update
+
+    def with_a_python_number(rate):
+        update(rate)
+        traced.trained[0].mul_(1.0)  # exactly 1 is no input of the graph
+
+    traced.optimizer.update = with_a_python_number
+    with torch.no_grad(), pytest.raises(NewGraph, match="call 4 of step compiled 1 new graph"):
+        run(traced, data, 1, 1, first=3)
+
+
+def test_bias_corrections_that_reach_one_compile_nothing():
+    """PyTorch's own AdamW would compile here: its Python numbers become exactly 1."""
+    _, traced = engines(LLAMA, 1, warmup=2)
+    data = batches(3)
+    run(traced, data, 1, 2)
+    traced.optimizer.steps = 10_000
+    assert traced.optimizer.numbers(1e-3) == [1e-3, 1e-3, 1.0]
+    run(traced, data, 1, 2, first=2)
+    assert traced.guard.graphs == {"micro_step": 0, "step": 1}
