@@ -52,7 +52,7 @@ def lint_objects(objects: Iterable[Mapping[str, Any]], settings: Settings = Sett
 def _finding(rule: Rule, hit: Hit) -> Finding:
     from raytrain_eks.spec.check import dotted
 
-    line, column = hit.on.document.place(hit.path, key=hit.key) or (None, None)
+    line, column = hit.mark or hit.on.document.place(hit.path, key=hit.key) or (None, None)
     inside = hit.path[len(hit.on.base) :]
     return Finding(
         rule=rule.id,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from raytrain_eks.spec.source import Path
+from raytrain_eks.spec.source import Mark, Path
 
 if TYPE_CHECKING:
     from raytrain_eks.lint.bundle import Bundle
@@ -63,6 +63,8 @@ class Hit:
     fix: str
     key: bool = False
     """Whether the key at the path is the culprit, and not its value."""
+    mark: Mark | None = None
+    """Line and column, where they are known better than by the path."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,8 +52,9 @@ def _refused(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for document in bundle.documents:
         for problem in document.problems:
             owner = next((found for found in bundle.resources if found.document is document), Resource(document))
-            path = tuple(int(part) if part.isdigit() else part for part in problem.path.split("."))
-            yield Hit(on=owner, path=path, reason=f"{problem.path}: {problem.rule}", fix=problem.fix or "", key=True)
+            mark = (problem.line, problem.column or 1) if problem.line else None
+            reason = problem.rule if problem.path == "(file)" else f"{problem.path}: {problem.rule}"
+            yield Hit(on=owner, path=owner.base, reason=reason, fix=problem.fix or "", mark=mark)
 
 
 RULES = (

@@ -37,14 +37,13 @@ def _number(value: str | None) -> int | None:
 
 def _srun(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for program, place in _texts(bundle):
-        for match in re.finditer(r"\bsrun\b(?:[^\n]|\\\n)*", program.text):
-            command = match[0]
-            if not _TORCHRUN.search(command):
+        asked = re.search(r"^#SBATCH\s+(--ntasks-per-node\S*.*)$", program.text, re.M)
+        own = _number(option(asked[1], "ntasks-per-node")) if asked else None
+        for line in re.findall(r"\bsrun\b(?:\\\n|[^\n])*", program.text):
+            if not (match := _TORCHRUN.search(line)):
                 continue
-            before, after = re.split(_TORCHRUN, command, maxsplit=1)[0], command[_TORCHRUN.search(command).end() :]  # type: ignore[union-attr]
-            own = _number(option(re.sub(r"(?m)^#SBATCH", "", program.text), "ntasks-per-node"))
-            tasks = _resolved(option(before, "ntasks-per-node"), own) or own or 1
-            processes = _resolved(option(after, "nproc-per-node"), own) or 1
+            tasks = _resolved(option(line[: match.start()], "ntasks-per-node"), own) or own or 1
+            processes = _resolved(option(line[match.end() :], "nproc-per-node"), own) or 1
             if tasks > 1 and processes > 1:
                 reason = f"srun starts {tasks} tasks on each node, and torchrun in each of them {processes} processes"
                 reason += f": {tasks * processes} on a node instead of {processes}"

@@ -1,0 +1,118 @@
+"""`raytrain-eks lint`: what cannot work in any Kubernetes manifests."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raytrain_eks.cli import output as out
+from raytrain_eks.cli.outcome import Failure, Outcome
+
+if TYPE_CHECKING:
+    from raytrain_eks.lint import Report
+
+ENDINGS = (".yaml", ".yml", ".json")
+
+
+@click.command(help="Find what cannot work in any Kubernetes manifests: files, folders, or - for standard input.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--kubernetes", default="1.33", show_default=True, metavar="VERSION", help="Version of the cluster.")
+@click.option("--operator-version", default="1.7.0", show_default=True, metavar="VERSION", help="KubeRay's version.")
+@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Gates of that operator.")
+@click.option("--external", multiple=True, metavar="KIND/NAME", help="What exists outside of the files; * for all.")
+@out.option()
+def command(
+    files: tuple[str, ...],
+    kubernetes: str,
+    operator_version: str,
+    feature_gates: str,
+    external: tuple[str, ...],
+    output: str,
+) -> None:
+    from raytrain_eks.lint import Settings, examine
+    from raytrain_eks.lint.files import documents
+
+    settings = Settings(
+        kubernetes=_version(kubernetes, "--kubernetes"),
+        operator=_version(operator_version, "--operator-version"),
+        gates=dict(_gates(feature_gates)),
+        external=frozenset(map(_declared, external)),
+    )
+    report = examine(documents(_texts(files)), settings)
+    data = {"findings": [finding.as_data() for finding in report.findings], "silenced": report.silenced}
+    out.write(output, data, table=lambda: "\n".join(map(str, report.findings)))
+    click.echo(_summary(report), err=True)
+    if report.findings:
+        raise SystemExit(Outcome.FINDINGS)
+
+
+def _version(value: str, name: str) -> str:
+    if not re.fullmatch(r"v?\d+\.\d+(\.\d+)?", value):
+        raise click.BadParameter(f"{value!r} is not a version such as 1.33", param_hint=name)
+    return value.removeprefix("v")
+
+
+def _gates(value: str) -> Iterator[tuple[str, bool]]:
+    from raytrain_eks.manifests.rules import GATES
+    from raytrain_eks.spec.problem import nearest
+
+    for entry in filter(None, value.split(",")):
+        name, _, state = entry.strip().partition("=")
+        if state not in ("true", "false"):
+            raise click.BadParameter(f"{entry!r} is not NAME=true or NAME=false", param_hint="--feature-gates")
+        if name not in GATES:
+            guess = nearest(name, GATES)
+            hint = f"did you mean {guess}?" if guess else f"known: {', '.join(GATES)}"
+            raise click.BadParameter(f"KubeRay has no gate {name}; {hint}", param_hint="--feature-gates")
+        yield name, state == "true"
+
+
+def _declared(value: str) -> str:
+    if not re.fullmatch(r"[^/\s]+/\S+", value):
+        raise click.BadParameter(f"{value!r} is not KIND/NAME or KIND/NAMESPACE/NAME", param_hint="--external")
+    return value.lower()
+
+
+def _texts(files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Name and text of every file; of a folder every YAML and JSON file below it, in the order of names."""
+    for name in files:
+        if name == "-":
+            yield "(stdin)", sys.stdin.read()
+            continue
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(found for found in path.rglob("*") if _wanted(found, path))
+            if not inside:
+                raise Failure(f"{name}: no file in this folder ends in {', '.join(ENDINGS)}", Outcome.USAGE)
+            yield from ((str(found), _read(found)) for found in inside)
+        else:
+            yield name, _read(path)
+
+
+def _wanted(found: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in found.relative_to(folder).parts)
+    return found.suffix in ENDINGS and found.is_file() and not hidden
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Failure(f"{path}: not UTF-8 text (byte {error.start})\n  save it as UTF-8", Outcome.FINDINGS) from None
+
+
+def _summary(report: "Report") -> str:
+    def counted(number: int, word: str) -> str:
+        return f"{number} {word}{'' if number == 1 else 's'}"
+
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = len(report.findings) - errors
+    parts: list[Any] = [counted(report.objects, "object"), counted(errors, "error"), counted(warnings, "warning")]
+    if report.silenced:
+        each = ", ".join(f"{rule} {number}" for rule, number in sorted(report.silenced.items()))
+        parts.append(f"{sum(report.silenced.values())} silenced ({each})")
+    shown = ", ".join(parts)
+    return shown + ("; `raytrain-eks explain RULE` tells more" if report.findings else "")

@@ -1,0 +1,112 @@
+"""`raytrain-eks lint`, through the door that people use."""
+
+import io
+import json
+
+import pytest
+
+from raytrain_eks.cli.main import main
+from raytrain_eks.spec.source import read_documents
+
+BAD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+    - name: main
+      image: train:1
+      env: [{name: LEARNING_RATE, value: 2e-5}]
+"""
+GOOD = BAD.replace("2e-5", '"2e-5"')
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["lint", *map(str, arguments)])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_findings_end_with_3_and_say_rule_place_reason_and_fix(capsys, tmp_path):
+    (tmp_path / "p.yaml").write_text(BAD)
+    code, shown, said = run(capsys, tmp_path / "p.yaml")
+    assert code == 3
+    assert shown.splitlines() == [
+        f"{tmp_path}/p.yaml:8:42  RT010  Pod p  spec.containers.main.env.LEARNING_RATE.value",
+        "  LEARNING_RATE: 2e-5 is a number in YAML, and a text is expected",
+        '  write "2e-5" in quotes',
+    ]
+    assert said == "1 object, 1 error, 0 warnings; `raytrain-eks explain RULE` tells more\n"
+
+
+def test_no_findings_end_with_0(capsys, tmp_path):
+    (tmp_path / "p.yaml").write_text(GOOD)
+    assert run(capsys, tmp_path / "p.yaml") == (0, "", "1 object, 0 errors, 0 warnings\n")
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_for_programs(capsys, tmp_path, form):
+    (tmp_path / "p.yaml").write_text(BAD)
+    code, shown, _ = run(capsys, tmp_path / "p.yaml", "-o", form)
+    data = json.loads(shown) if form == "json" else read_documents(shown, "x")[0].data
+    assert code == 3
+    (finding,) = data["findings"]
+    assert (finding["rule"], finding["line"], finding["column"]) == ("RT010", 8, 42)
+    assert finding["severity"] == "error"
+    assert data["silenced"] == {}
+
+
+def test_folders_standard_input_and_several_files(capsys, tmp_path, monkeypatch):
+    (tmp_path / "deep" / ".hidden").mkdir(parents=True)
+    (tmp_path / "deep" / "b.yml").write_text(BAD)
+    (tmp_path / "deep" / ".hidden" / "c.yaml").write_text(BAD)
+    (tmp_path / "deep" / "notes.txt").write_text("no manifest")
+    (tmp_path / "a.yaml").write_text(GOOD + "---\n" + BAD)
+    monkeypatch.setattr("sys.stdin", io.StringIO(BAD))
+    code, shown, said = run(capsys, tmp_path, "-")
+    places = [line.split()[0] for line in shown.splitlines() if line[0] != " "]
+    assert code == 3
+    assert places == [f"{tmp_path}/a.yaml:17:42", f"{tmp_path}/deep/b.yml:8:42", "(stdin):8:42"]
+    assert said.startswith("4 objects, 3 errors")
+
+
+def test_a_silence_is_counted(capsys, tmp_path):
+    quiet = BAD.replace(
+        "{name: p}", '{name: p, annotations: {raytrain-eks/lint-ignore: "RT010=the operator quotes it"}}'
+    )
+    (tmp_path / "p.yaml").write_text(quiet)
+    assert run(capsys, tmp_path) == (0, "", "1 object, 0 errors, 0 warnings, 1 silenced (RT010 1)\n")
+
+
+def test_settings_reach_the_rules(capsys, tmp_path):
+    (tmp_path / "j.yaml").write_text(
+        "apiVersion: ray.io/v1\nkind: RayCronJob\nmetadata: {name: nightly, namespace: training}\n"
+        'spec: {schedule: "0 3 * * *", jobTemplate: {entrypoint: python x.py, clusterSelector: {ray.io/cluster: a}}}\n'
+    )
+    assert "RayCronJob" in run(capsys, tmp_path)[1]
+    assert run(capsys, tmp_path, "--feature-gates", "RayCronJob=true")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nowhere.yaml"], 2, "nowhere.yaml: No such file"),
+        ([], 2, "Missing argument"),
+        (["-", "--kubernetes", "latest"], 2, "not a version"),
+        (["-", "--feature-gates", "RayCronJb=true"], 2, "did you mean RayCronJob?"),
+        (["-", "--feature-gates", "RayCronJob"], 2, "not NAME=true"),
+        (["-", "--external", "thing"], 2, "not KIND/NAME"),
+    ],
+)
+def test_a_mistake_is_a_message(capsys, arguments, code, said):
+    ended, shown, error = run(capsys, *arguments)
+    assert (ended, shown) == (code, "")
+    assert said in error
+
+
+def test_an_empty_folder_and_a_file_that_is_no_text(capsys, tmp_path):
+    assert run(capsys, tmp_path)[0] == 2
+    (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    code, _, error = run(capsys, tmp_path)
+    assert code == 3
+    assert "not UTF-8" in error
