@@ -137,7 +137,7 @@ class WorkerGroup(Pods):
     nodes: Annotated[Nodes, BeforeValidator(nodes, json_schema_input_type=Nodes | int)]
     """How many nodes, as `4` or `{min: 0, max: 16}`."""
 
-    capacity: Annotated[Capacity, short("kind", Capacity)] = Capacity()
+    capacity: Annotated[Capacity, short("kind", Capacity)] = Capacity.model_construct()
     """`on-demand`, `spot`, or a mapping for `reserved` and `capacity-block`, which need their reservations."""
 
     zone: Zone | None = None
@@ -207,10 +207,10 @@ class Cluster(Model):
     labels: dict[LabelKey, Label] = {}
     """Labels of every object."""
 
-    ray: Ray = Ray()
+    ray: Ray = Ray.model_construct()
     """Ray's version and image."""
 
-    head: Head = Head()
+    head: Head = Head.model_construct()
     """The Ray head."""
 
     workers: Annotated[list[WorkerGroup], Field(min_length=1)]
@@ -218,40 +218,40 @@ class Cluster(Model):
 
     autoscaling: Annotated[
         Autoscaling, BeforeValidator(switched, json_schema_input_type=Autoscaling | bool | Literal["on", "off"])
-    ] = Autoscaling()
+    ] = Autoscaling.model_construct()
     """Whether Ray asks for more or fewer workers by itself."""
 
-    storage: Storage = Storage()
+    storage: Storage = Storage.model_construct()
     """The folders that pods see."""
 
     queue: Queue | None = None
     """Who decides when a cluster or job starts. None: it starts at once."""
 
-    network: Network = Network()
+    network: Network = Network.model_construct()
     """The network of nodes and pods."""
 
-    service_account: ServiceAccountOrName = ServiceAccount()
+    service_account: ServiceAccountOrName = ServiceAccount.model_construct()
     """Who the pods are, towards Kubernetes and AWS; a name, or a mapping with `irsa` or `pod_identity`."""
 
-    provisioner: ProvisionerOrKind = Provisioner()
+    provisioner: ProvisionerOrKind = Provisioner.model_construct()
     """Who makes the nodes: `karpenter`, `managed` or `none`, or a mapping with more."""
 
-    auth: AuthOrMode = Auth()
+    auth: AuthOrMode = Auth.model_construct()
     """Tokens for dashboard and Jobs API."""
 
     secrets: dict[Variable, SecretKey] = {}
     """Environment variables of all pods that come from existing Secrets, such as `HF_TOKEN: {name: hf, key: token}`."""
 
-    ground: Ground = Ground()
+    ground: Ground = Ground.model_construct()
     """What lies under the pods in their namespace."""
 
-    monitoring: MonitoringOrSwitch = Monitoring()
+    monitoring: MonitoringOrSwitch = Monitoring.model_construct()
     """Metrics."""
 
-    plugins: Plugins = Plugins()
+    plugins: Plugins = Plugins.model_construct()
     """Which device plugins are rendered."""
 
-    operator: Operator = Operator()
+    operator: Operator = Operator.model_construct()
     """The KubeRay operator that will read the objects."""
 
     gitops: GitOps | None = None
