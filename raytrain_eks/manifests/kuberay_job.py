@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from raytrain_eks.manifests import names
@@ -16,6 +17,8 @@ from raytrain_eks.spec.cluster_queue import Kueue, Volcano
 from raytrain_eks.spec.problem import Problem, SpecError
 
 SYSTEM = "kuberay"
+BLOCK_TAIL = timedelta(minutes=30)
+"""Before the end of a capacity block EC2 begins to end its instances (EC2 user guide, Capacity Blocks)."""
 SUBMITTER = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """The operator's own numbers for the submitter's container (common/job.go)."""
 
@@ -49,6 +52,9 @@ class Work:
     submit_retries: int | None = None
     """How often the submitter's pod is tried again. None: the operator's 2."""
     deadline: int | None = None
+    """After its start the job is ended."""
+    submitted: datetime | None = None
+    """Now, where a group's capacity block ends; None: its end is not looked at."""
     start_deadline: int | None = None
     """Until the job must have begun to run, waiting for nodes included (operator 1.6)."""
     shutdown: bool = True
@@ -141,6 +147,8 @@ def _problems(plan: ClusterPlan, work: Work) -> Iterator[Problem]:
         elif not 0 < count <= known[name].max_nodes:
             rule = f"the group {name} has at most {known[name].max_nodes} nodes"
             yield Problem(path="workers.nodes", value=str(count), rule=rule)
+        elif (ends := known[name].capacity.ends) is not None and work.submitted is not None:
+            yield from _outlives(work, work.submitted, datetime.fromisoformat(ends), name)
     queue = plan.cluster.queue
     if work.cluster is not None and queue is not None:
         which = "Volcano" if isinstance(queue, Volcano) else "Kueue"
@@ -149,6 +157,20 @@ def _problems(plan: ClusterPlan, work: Work) -> Iterator[Problem]:
     if isinstance(queue, Kueue) and not work.shutdown:
         rule = "Kueue gets its quota back only when the cluster goes with its job"
         yield Problem(path="shutdown", value="false", rule=rule, fix="leave it true")
+
+
+def _outlives(work: Work, now: datetime, ends: datetime, group: str) -> Iterator[Problem]:
+    """A job must be over before EC2 begins to end the instances of a capacity block, 30 minutes before its end."""
+    left = int((ends - BLOCK_TAIL - now).total_seconds())
+    if left <= 0:
+        rule = f"the capacity block of the group {group} is over at {ends - BLOCK_TAIL:%Y-%m-%d %H:%M %Z}"
+        yield Problem(path="workers.group", value=group, rule=rule, fix="buy another block, or take another group")
+    elif work.deadline is None or work.deadline > left:
+        rule = (
+            f"instances of the group {group} begin to end 30 minutes before its capacity block, in {left // 60} minutes"
+        )
+        fix = f"set a deadline of at most {left // 60} minutes; a checkpoint before it lets the job go on elsewhere"
+        yield Problem(path="deadline", value=None if work.deadline is None else str(work.deadline), rule=rule, fix=fix)
 
 
 def _run(work: Work) -> Body:

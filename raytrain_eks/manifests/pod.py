@@ -16,8 +16,6 @@ from raytrain_eks.spec.pod_overlay import merged
 CONTAINER = {True: "ray-head", False: "ray-worker"}
 SHM = "shared-mem"
 """The operator's own name for /dev/shm; it adds one without a limit where none is mounted."""
-GRACE_SECONDS = 300
-"""Between SIGTERM and SIGKILL: time for a last checkpoint when a node goes; a spot notice comes 2 minutes ahead."""
 
 Whys = dict[str, str]
 
@@ -29,8 +27,6 @@ def template(plan: ClusterPlan, pod: PodPlan) -> tuple[Body, Whys]:
     found = {f"spec.containers.{name}.{path}": why for path, why in whys.items()}
     spec: Body = {"serviceAccountName": plan.service_account, "restartPolicy": "Never"}
     found["spec.restartPolicy"] = "the autoscaler v2 and SidecarMode refuse pods that restart by themselves"
-    spec["terminationGracePeriodSeconds"] = GRACE_SECONDS
-    found["spec.terminationGracePeriodSeconds"] = "time for a last checkpoint when a node goes"
     if plan.cluster.network.host_network and pod.name != "head":
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
         found["spec.dnsPolicy"] = "with the host's network, a pod finds services only by this policy"

@@ -186,3 +186,23 @@ def test_a_piece_of_a_pod_is_merged_by_keys():
 def test_what_the_operator_would_refuse_is_refused_here(changes, words):
     with pytest.raises(SpecError, match=words):
         list(kuberay.objects(plan(**changes)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "name", "expected"),
+    [
+        ({}, "h100", {"CPU": 190, "GPU": 8}),
+        ({}, "trn", {"CPU": 127, "GPU": 0, "neuron_cores": 32}),
+        (VARIANTS["cores"], "g", {"CPU": 190, "GPU": 0, "neuron_cores": 64}),
+        (VARIANTS["split"], "g", {"CPU": 47, "GPU": 2}),
+        (VARIANTS["plain-nodes"], "cpu", {"CPU": 1, "GPU": 0}),
+    ],
+)
+def test_rays_autoscaler_counts_the_same(changes, name, expected):
+    from ray.autoscaler._private.kuberay import autoscaling_config as parser
+
+    body = cluster(**changes).body
+    assert expected.items() <= parser._get_ray_resources_from_group_spec(group(body, name), False).items()
+    head = parser._get_ray_resources_from_group_spec(body["spec"]["headGroupSpec"], True)
+    assert (head["CPU"], head["GPU"]) == (0, 0)

@@ -1,5 +1,7 @@
 """RayJob and RayCronJob: valid in every mode, accepted by the operator's rules, refused with a reason."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from cluster_file import data, one_group, plan
 from kube_schema import Definitions
@@ -125,6 +127,30 @@ def test_the_submitter_can_pull_a_private_image():
 def test_what_cannot_work_is_refused_with_its_reason(changes, fields, words):
     with pytest.raises(SpecError, match=words):
         ray_job(plan(**changes), work(**fields))
+
+
+BLOCK = {"kind": "capacity-block", "reservations": ["cr-0123456789abcdef0"], "ends": "2026-12-24T11:30:00Z"}
+NOW = datetime(2026, 12, 24, 1, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "deadline", "words"),
+    [
+        (NOW, 10 * 3600, None),
+        (None, None, None),
+        (NOW, 10 * 3600 + 1, "at most 600 minutes"),
+        (NOW, None, "at most 600 minutes"),
+        (NOW + timedelta(hours=10), 60, "is over at 2026-12-24 11:00"),
+    ],
+)
+def test_a_job_does_not_outlive_its_capacity_block(now, deadline, words):
+    made = plan(**one_group(capacity=BLOCK))
+    fields = {"nodes": {"g": 2}, "deadline": deadline, "submitted": now}
+    if words is None:
+        assert ray_job(made, work(**fields))
+    else:
+        with pytest.raises(SpecError, match=words):
+            ray_job(made, work(**fields))
 
 
 def test_a_schedule_needs_the_operators_gate():
