@@ -1,7 +1,10 @@
 """Fixtures for the whole suite."""
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -52,3 +55,74 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == file.read_text(encoding="utf-8")
 
     return check
+
+
+@dataclass(frozen=True)
+class RayHead:
+    """A real Ray on loopback with dashboard, job server and token; four logical CPUs on a machine of two."""
+
+    url: str
+    """Of dashboard and job server."""
+    gcs: str
+    """What `ray.init(address=...)` takes."""
+    token_file: Path
+    env: dict[str, str]
+    """The environment of a process that is to use it: addresses, token, and state folder of `--on local`."""
+
+    @property
+    def token(self) -> str:
+        return self.token_file.read_text()
+
+
+# Ends the head as soon as its standard input ends: with the test process, however that dies.
+_KEEPER = """
+import sys
+sys.stdin.read()
+from raytrain_eks.submit.head import LocalHead
+LocalHead().stop()
+"""
+
+
+@pytest.fixture(scope="session")
+def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
+    """The one Ray of the test session, started when the first slow test asks for it. It is what `--on local` starts,
+    in a state folder of its own, so it never meets the person's own; tests must not stop it."""
+    from raytrain_eks.submit.head import FIXED, MARKER, LocalHead
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        env = {name: value for name, value in os.environ.items() if name != MARKER}
+        keeper = subprocess.Popen(
+            [sys.executable, "-c", _KEEPER], stdin=subprocess.PIPE, env=env, start_new_session=True
+        )
+        try:
+            local = LocalHead()
+            head = local.ensure(lambda text: None)
+            env |= FIXED | {"RAY_AUTH_TOKEN_PATH": str(local.token_file), "RAY_ADDRESS": head.gcs}
+            env |= {"RAY_API_SERVER_ADDRESS": head.url}
+            yield RayHead(head.url, head.gcs, local.token_file, env)
+        finally:
+            assert keeper.stdin is not None
+            keeper.stdin.close()
+            assert keeper.wait(timeout=60) == 0
+            assert local.remembered() is None
+
+
+@pytest.fixture
+def ray_session(ray_head: RayHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayHead]:
+    """This process connected to the session's Ray, for a test that calls Ray itself; a job of its own, ended after."""
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"):
+        monkeypatch.setenv(name, ray_head.env[name])
+    import ray
+    from ray._private import ray_constants
+    from ray._raylet import Config
+
+    # Both are read once per process: that everything is on loopback, and the way of authentication.
+    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
+    Config.initialize("")
+    ray.init(address=ray_head.gcs, log_to_driver=False)
+    try:
+        yield ray_head
+    finally:
+        ray.shutdown()
