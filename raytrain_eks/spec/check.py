@@ -4,6 +4,7 @@ pydantic finds what is wrong with single fields. The rules of the nodes (`Model.
 tree that is sound, also when another part of it is not.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -39,10 +40,10 @@ def check(model: type[AnyModel], document: Document) -> AnyModel:
         value = model.model_validate(document.data)
     except ValidationError as error:
         from raytrain_eks.spec.mistakes import problems_of
-        from raytrain_eks.spec.partial import partial
+        from raytrain_eks.spec.partial import UNSOUND, partial
 
         found = [*document.problems, *problems_of(model, error, document)]
-        raise SpecError(located(_rules(partial(model, document.data)), document, also=found)) from None
+        raise SpecError(located(_rules(partial(model, document.data), unsound=UNSOUND), document, also=found)) from None
     found = located(_rules(value), document, also=document.problems)
     if found:
         raise SpecError(found)
@@ -63,21 +64,17 @@ def located(
     return sorted(found, key=lambda each: (each.line or 0, each.column or 0, each.path, each.rule))
 
 
-def _rules(value: Any) -> Iterator[tuple[Path, Problem]]:
-    """Problems that the nodes of a tree report about themselves; a rule that meets a broken field ends there."""
-    from raytrain_eks.spec.partial import BrokenField
-
+def _rules(value: Model, *, unsound: tuple[type[Exception], ...] = ()) -> Iterator[tuple[Path, Problem]]:
+    """Problems that the nodes of a tree report about themselves; a rule that raises one of `unsound` ends there."""
     for path, node in walk(value):
         if type(node).problems is not Model.problems:
             reports = [node.problems]
         else:
             reports = [getattr(node, name) for name in rules_of(type(node))]
         for report in reports:
-            try:
+            with contextlib.suppress(*unsound):
                 for problem in report():
                     yield path, problem
-            except BrokenField:
-                continue
 
 
 def _placed(problem: Problem, base: Path, document: Document) -> Problem:

@@ -60,7 +60,8 @@ def text_of(content: bytes, file: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line, column = place_of(content[: error.start].decode("utf-8", "replace"), error.start)
+        before = content[: error.start].decode("utf-8-sig")
+        line, column = place_of(before, len(before))
         problem = Problem(path="(file)", rule="not UTF-8 text from here on", fix="save it as UTF-8")
         raise SpecError([problem.at(file, line, column)]) from None
 

@@ -4,9 +4,11 @@ Only so can a rule that needs two fields speak up while a third one is wrong: th
 first touch of a broken field raises `BrokenField`, which skips the rule.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from pydantic import ValidationError, create_model
 
@@ -28,6 +30,10 @@ eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv
 """
 Broken = type("Broken", (), {f"__{operation}__": _touched for operation in _OPERATIONS.split()})
 BROKEN = Broken()
+
+
+UNSOUND = (BrokenField, TypeError, ValueError, AttributeError, LookupError)
+"""How a rule can end that was given a broken field: some functions look at the type before they touch a value."""
 
 
 def partial(model: type[Model], data: Mapping[str, Any]) -> Model:
@@ -52,14 +58,27 @@ def _value(model: type[Model], name: str, data: Any) -> Any:
 
 def _pieces(annotation: Any, data: Any) -> Any:
     """What is sound below an invalid value: of a mapping the model it is meant to be, of a list its entries."""
-    candidates = [found for found in models_in(annotation) if issubclass(found, Model)]
+    branches = list(_branches(annotation))
     if isinstance(data, list):
-        return [_pieces(annotation, item) for item in data] if candidates else BROKEN
+        of_lists = [get_args(branch)[0] for branch in branches if get_origin(branch) is list]
+        return [_pieces(of_lists[0], item) for item in data] if of_lists and models_in(of_lists[0]) else BROKEN
     if not isinstance(data, Mapping):
         return BROKEN
+    candidates = [branch for branch in branches if inspect.isclass(branch) and issubclass(branch, Model)]
     if len(candidates) > 1:
         candidates = [found for found in candidates if tag_of(found) == data.get("kind")]
     return partial(candidates[0], data) if len(candidates) == 1 else BROKEN
+
+
+def _branches(annotation: Any) -> Iterator[Any]:
+    """The types of a union, without what `Annotated` adds to them."""
+    if get_origin(annotation) is Annotated:
+        yield from _branches(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _branches(part)
+    else:
+        yield annotation
 
 
 @cache

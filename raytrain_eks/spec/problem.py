@@ -32,7 +32,8 @@ class Problem:
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file or None, self.line, self.column) if part is not None)
-        subject = self.path if self.value is None else f"{self.path} = {shown(self.value)}"
+        path = shown(self.path, most=200)
+        subject = path if self.value is None else f"{path} = {shown(self.value)}"
         head = "  ".join(part for part in (place, subject) if part)
         return "\n".join([head, f"  {self.rule}"] + ([f"  {self.fix}"] if self.fix else []))
 

@@ -21,6 +21,7 @@ _SUFFIX |= {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate(
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([a-zA-Z]*))\Z")
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGT]?)\Z")
 _INTERVAL = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)\Z")
+_CPU = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)m?")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST = 40
 """Characters of a number with its unit; Kubernetes' largest, 2^63 - 1, has 19 digits."""
@@ -81,10 +82,13 @@ def _cpu(value: object) -> str:
     rule = "must be a CPU quantity, such as 4, 1.5 or 500m"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(rule)
-    amount = _parsed(value, rule)
+    text = str(value).strip()
+    if not _CPU.fullmatch(text):
+        raise ValueError(rule)
+    amount = _parsed(text, rule)
     if not 0 < amount <= MOST or amount * 1000 != int(amount * 1000):
         raise ValueError("must be positive and no finer than one thousandth of a CPU (1m)")
-    return str(value).strip()
+    return text
 
 
 def count(value: object) -> int:
@@ -177,6 +181,7 @@ def _text(pattern: str, *examples: str) -> Any:
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _SHARE = _text(rf"^{_NUMBER}\s*%$", "3%", "0.5%")
 _DURATION = _text(r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$", "30s", "15m", "2h", "1d")
+_STEPS_OR_DURATION = _text(r"^[0-9]+((\.[0-9]+)?(ms|s|m|h|d))?$", "500", "15m")
 _MEMORY = _text(rf"^{_NUMBER}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)$", "64Gi", "512Mi")
 _COUNTED = _text(r"^[0-9]+(\.[0-9]+)?\s*[kMGT]?$", "512k", "4M")
 Whole = Annotated[int, Field(ge=1, le=MOST)]
@@ -184,7 +189,7 @@ Whole = Annotated[int, Field(ge=1, le=MOST)]
 
 Memory = Annotated[str, BeforeValidator(_memory, json_schema_input_type=_MEMORY), Canonical(_number_text)]
 """Bytes with a unit: `64Gi`."""
-_CPUS = Annotated[float, Field(gt=0)] | _text(r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(m|k)?$", "500m")
+_CPUS = Annotated[float, Field(gt=0)] | _text(f"^{_CPU.pattern}$", "500m")
 Cpu = Annotated[str, BeforeValidator(_cpu, json_schema_input_type=_CPUS), Canonical(_number_text)]
 """CPUs: `4`, `1.5`, `500m`."""
 Count = Annotated[int | str, BeforeValidator(_count_text, json_schema_input_type=Whole | _COUNTED), Canonical(count)]
@@ -197,7 +202,7 @@ Duration = Annotated[
 """Time with a unit: `15m`."""
 Interval = Annotated[
     int | str,
-    BeforeValidator(_interval, json_schema_input_type=Whole | _DURATION),
+    BeforeValidator(_interval, json_schema_input_type=Whole | _STEPS_OR_DURATION),
     Canonical(_canonical_interval),
 ]
 """Steps (`500`) or time (`15m`)."""

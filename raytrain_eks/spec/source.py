@@ -99,8 +99,6 @@ class _Tree:
     def build(self, node: Node, path: Path, above: frozenset[int]) -> Any:
         document = self.document
         document.values[path] = node.mark
-        if id(node) in above:
-            return self._refuse(path, node.mark, "an alias to its own ancestor has no end", "write it out")
         if node.tag and node.tag != "!" and node.tag not in _CORE_TAGS:
             return self._refuse(path, node.mark, f"the tag {node.tag} is not known here", "leave the tag out")
         if _UNUSABLE.search(node.text):
@@ -118,6 +116,8 @@ class _Tree:
     def _child(self, node: Node, path: Path, above: frozenset[int], mark: Mark | None = None) -> Any:
         """One value of a collection; what an alias repeats is counted, and too much of it is refused once."""
         self.document.keys[path] = mark or node.mark
+        if id(node.alias_of) in above:
+            return self._refuse(path, node.mark, "an alias to its own ancestor has no end", "write it out")
         if not node.alias_of and not self.aliased:
             return self.build(node, path, above)
         self.expanded += 1
@@ -128,6 +128,7 @@ class _Tree:
         self.aliased += 1
         value = self.build(node.alias_of or node, path, above)
         self.aliased -= 1
+        self.document.values[path] = node.mark
         return value
 
     def _entries(self, node: Node, path: Path, above: frozenset[int]) -> Iterator[tuple[str, Any]]:
@@ -139,6 +140,8 @@ class _Tree:
                 self._refuse(path, mark, "a key must be a plain word", "write a word as the key")
             elif not key:
                 self._refuse(path, mark, "a key is missing in front of the colon", "write `key: value`")
+            elif _UNUSABLE.search(key):
+                self._refuse(path, mark, "a key holds a NUL or half of a surrogate pair", "leave it out")
             elif key in seen:
                 fix = f"keep one of the two; the first is on line {seen[key]}"
                 self._refuse(here, mark, "this key stands twice in one mapping", fix)

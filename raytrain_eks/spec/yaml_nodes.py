@@ -3,12 +3,15 @@
 The parser's events are put together here and not by its own composer, which recurses without a limit.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from raytrain_eks.spec.problem import Problem, SpecError
 
+LINE_BREAK = re.compile("\r\n|[\n\r]")
+"""What ends a line to the parser."""
 DEPTH = 64
 """Levels of nesting. The deepest Kubernetes object has about 15."""
 
@@ -54,13 +57,15 @@ def compose(text: str, file: str) -> list[Node]:
 
 def place_of(text: str, position: int) -> tuple[int, int]:
     """Line and column, 1-based, of a position in a text."""
-    before = text[:position]
-    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+    *before, last = LINE_BREAK.split(text[:position])
+    return len(before) + 1, len(last) + 1
 
 
 def _inside(line: int, column: int, text: str) -> tuple[int, int]:
     """A parser's 0-based mark as line and column; the end of the text counts as the end of its last line."""
-    lines = text.splitlines() or [""]
+    lines = LINE_BREAK.split(text)
+    if len(lines) > 1 and not lines[-1]:
+        lines.pop()
     return (line + 1, column + 1) if line < len(lines) else (len(lines), len(lines[-1]) + 1)
 
 
