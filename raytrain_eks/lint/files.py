@@ -1,6 +1,8 @@
 """From texts to documents, so that a file that is no YAML becomes a finding among the others."""
 
+import posixpath
 from collections.abc import Iterable
+from typing import Any
 
 from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.spec.source import Document, read_documents
@@ -14,4 +16,24 @@ def documents(texts: Iterable[tuple[str, str]]) -> list[Document]:
             found += read_documents(content, file, lenient=True)
         except SpecError as error:
             found.append(Document(file=file, data=None, problems=list(error.problems)))
-    return found
+    return [document for document in found if not _is_patch(document, found)]
+
+
+def _is_patch(document: Document, all: list[Document]) -> bool:
+    """Whether a Kustomization among the documents takes this one as a patch: a part of an object, not an object."""
+    for other in all:
+        data = other.data
+        if not (isinstance(data, dict) and data.get("kind") in ("Kustomization", "Component")):
+            continue
+        listed = [entry.get("path") if isinstance(entry, dict) else entry for entry in _patches(data)]
+        names = {posixpath.normpath(posixpath.join(posixpath.dirname(other.file), name)) for name in listed if name}
+        if posixpath.normpath(document.file) in names:
+            return True
+    return False
+
+
+def _patches(data: dict[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+        found += data[key] if isinstance(data.get(key), list) else []
+    return [entry for entry in found if isinstance(entry, dict) or (isinstance(entry, str) and "\n" not in entry)]

@@ -111,7 +111,8 @@ class Finding:
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part not in (None, ""))
 
     def __str__(self) -> str:
-        head = "  ".join(part for part in (self.place, self.rule, self.object, self.path) if part)
+        rule = self.rule if self.severity == "error" else f"{self.rule} {self.severity}"
+        head = "  ".join(part for part in (self.place, rule, self.object, self.path) if part)
         return f"{head}\n  {self.reason}\n  {self.fix}"
 
     def as_data(self) -> dict[str, Any]:

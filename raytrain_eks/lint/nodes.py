@@ -6,7 +6,7 @@ labels and requirements, tolerations against taints. Resources are the business 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -225,9 +225,9 @@ def terms(pod: Pod) -> list[list[Requirement]]:
 
 
 def named_types(pod: Pod) -> list[Requirement]:
-    """The requirements by which a pod names its instance types."""
+    """The requirements by which a pod names its instance types; SageMaker HyperPod's `ml.` is taken off."""
     return [
-        wanted
+        replace(wanted, values=tuple(value.removeprefix("ml.") for value in wanted.values))
         for term in terms(pod)
         for wanted in term
         if OLD.get(wanted.key, wanted.key) == TYPE and wanted.operator == "In"

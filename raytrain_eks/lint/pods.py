@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from raytrain_eks.lint.resource import Resource
-from raytrain_eks.lint.tree import amount, get, items, mapping, text
+from raytrain_eks.lint.tree import amount, get, items, mapping, placeholder, text
 from raytrain_eks.spec.source import Path
 
 DEVICES = ("nvidia.com/gpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "amd.com/gpu", "habana.ai/gaudi")
 EFA = "vpc.amazonaws.com/efa"
+_SIDES = ("limits", "requests")
 _NO_PODS = {"ConfigMap", "Secret", "CustomResourceDefinition", "Application", "ApplicationSet", "NodePool"}
 
 
@@ -139,7 +140,9 @@ class Pod:
 
     @property
     def efa(self) -> int:
-        return int(self.requests.get(EFA, 0))
+        """EFA interfaces of the pod; 1 where the number is still to be filled in."""
+        asked = [get(container.data, "resources", side, EFA) for container in self.main for side in _SIDES]
+        return int(self.requests.get(EFA, 0)) or int(any(map(placeholder, asked)))
 
     def largest(self, resource: str) -> Container:
         """The container that asks most of a resource; the first one when none does."""

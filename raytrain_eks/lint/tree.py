@@ -35,6 +35,11 @@ def text(value: Any) -> str:
     return str(value) if isinstance(value, str | int | float) else ""
 
 
+def placeholder(value: Any) -> bool:
+    """Whether a text is to be filled in before it is applied (envsubst, Helm, Jinja): nothing can be said about it."""
+    return isinstance(value, str) and ("$" in value or "{{" in value or "PLACEHOLDER" in value)
+
+
 def amount(value: Any) -> Decimal | None:
     """The exact value of a Kubernetes quantity; None for what is none."""
     from raytrain_eks.spec import quantity

@@ -9,7 +9,7 @@ from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.nodes import TYPE, named_types, unmet, untolerated
 from raytrain_eks.lint.pods import EFA, Container, Pod
 from raytrain_eks.lint.resource import Resource
-from raytrain_eks.lint.tree import amount, get, mapping, text
+from raytrain_eks.lint.tree import amount, get, mapping, placeholder, text
 from raytrain_eks.spec.source import Path
 
 _MIB, _GIB = Decimal(2**20), Decimal(2**30)
@@ -166,17 +166,21 @@ def _unknown_types(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for pod in bundle.pods:
         for wanted in named_types(pod):
             for type in wanted.values:
-                if not known(type):
+                if _is_wrong(type):
                     yield _unknown(pod.owner, wanted.path, type)
     for offer in bundle.offers:
         named = [wanted for wanted in offer.requirements if wanted.key == TYPE and wanted.operator == "In"]
         for wanted in named:
             for index, type in enumerate(wanted.values):
-                if not known(type):
+                if _is_wrong(type):
                     yield _unknown(offer.owner, (*wanted.path, "values", index), type)
         for type in offer.fixed_types:
-            if not known(type):
+            if _is_wrong(type):
                 yield _unknown(offer.owner, offer.path, type)
+
+
+def _is_wrong(type: str) -> bool:
+    return not known(type) and not placeholder(type)
 
 
 def _unknown(owner: Resource, path: Path, type: str) -> Hit:
@@ -222,6 +226,8 @@ def _bad_quantities(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 
 def _quantity_problem(name: str, value: object) -> tuple[str, str] | None:
     shown, parsed = text(value), amount(value)
+    if placeholder(value):
+        return None
     if parsed is None:
         return f"{name}: {shown or 'nothing'} is no Kubernetes quantity", "write for example 500m, 4, 1.5Gi or 200G"
     if name == "memory" and shown.endswith("m"):

@@ -64,7 +64,7 @@ def _without_efa(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 
 def _shared_memory(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for pod in bundle.pods:
-        if pod.devices.get("nvidia.com/gpu", 0) < 2 or pod.spec.get("hostIPC") is True or _by_kuberay(pod):
+        if pod.devices.get("nvidia.com/gpu", 0) < 2 or pod.spec.get("hostIPC") is True or not _shares(pod):
             continue
         mounted = {name for container in pod.main for name, path in _mounts(container) if path == "/dev/shm"}
         if not mounted:
@@ -78,9 +78,17 @@ def _shared_memory(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
                 yield from _bad_memory(pod, data, path)
 
 
-def _by_kuberay(pod: Pod) -> bool:
-    """KubeRay mounts /dev/shm into the Ray container by itself (controllers/ray/common/pod.go)."""
-    return pod.owner.group == "ray.io" and pod.role != "submitter"
+_TRAINS = re.compile(r"torchrun|torch\.distributed|mpirun|deepspeed|accelerate|train|nccl|NCCL")
+
+
+def _shares(pod: Pod) -> bool:
+    """Whether the pod's GPUs will speak with each other, as far as it can be seen. Ray's pods are left out: KubeRay
+    mounts /dev/shm into the Ray container by itself (controllers/ray/common/pod.go)."""
+    if pod.owner.group == "ray.io":
+        return False
+    words = [word for container in pod.main for word in (container.image, *container.words, *container.env)]
+    grouped = pod.owner.group in ("kubeflow.org", "batch.volcano.sh") or pod.owner.kind == "ConfigMap"
+    return grouped or any(_TRAINS.search(word) for word in words)
 
 
 def _mounts(container: Container) -> Iterator[tuple[str, str]]:
@@ -153,18 +161,18 @@ def _plugin(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 def _plugin_faults(pod: Pod, container: Container) -> Iterator[Hit]:
     version = re.search(r":v?(\d+)\.(\d+)", container.image)
     if version and (int(version[1]), int(version[2])) < (0, 5):
-        reason = f"{container.image.rpartition(':')[2]} knows none of the types after p4d"
+        reason = f"{container.image.rpartition(':')[2]} is older than most types that have EFA now"
         yield Hit(on=pod.owner, path=(*container.path, "image"), reason=reason, fix="use v0.5.20 or later")
     paths = {text(data.get("path")).rstrip("/") for data, _, _ in pod.volumes("hostPath")}
     if "/dev/infiniband" not in paths:
-        reason = "/dev/infiniband of the host is not mounted, so the plugin sees no device"
-        fix = "mount hostPath /dev/infiniband; the chart eks/aws-efa-k8s-device-plugin does"
+        reason = "/dev/infiniband of the host is not mounted, as AWS's chart does"
+        fix = "mount hostPath /dev/infiniband at /dev/infiniband"
         yield Hit(on=pod.owner, path=container.path, reason=reason, fix=fix)
     if pod.spec.get("hostNetwork") is not True:
-        reason = "without hostNetwork the plugin does not see the node's EFA interfaces"
+        reason = "the plugin runs without hostNetwork, unlike AWS's chart"
         yield Hit(on=pod.owner, path=pod.path, reason=reason, fix="write hostNetwork: true")
     if get(container.data, "securityContext", "privileged") is not True:
-        reason = "the plugin is not privileged, and opens the devices of the host"
+        reason = "the plugin is not privileged, unlike in AWS's chart"
         path = (*container.path, "securityContext") if "securityContext" in container.data else container.path
         yield Hit(on=pod.owner, path=path, reason=reason, fix="write securityContext: {privileged: true}")
     selector = mapping(pod.spec.get("nodeSelector"))
@@ -222,10 +230,10 @@ RULES = (
     ),
     Rule(
         id="RT406",
-        severity="error",
+        severity="warning",
         title="The EFA device plugin as it is not shipped",
         why="AWS's chart runs it with hostNetwork, privileged, with /dev/infiniband mounted, on every type with EFA. "
-        "Without these it registers no interface, and pods that ask for EFA stay Pending.",
+        "Where it does not see the interfaces it registers none, and pods that ask for EFA stay Pending.",
         fix="Use the chart's own manifest (eks/aws-efa-k8s-device-plugin 0.5.20 or later).",
         check=_plugin,
     ),

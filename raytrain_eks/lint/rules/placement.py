@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from raytrain_eks.catalog.instance import instance, known
 from raytrain_eks.lint.bundle import Bundle
@@ -13,6 +14,8 @@ from raytrain_eks.lint.tree import get, items, mapping, text
 from raytrain_eks.spec.source import Path
 
 _ANYWHERE = {"kubernetes.io/os", "kubernetes.io/arch", "kubernetes.io/hostname", "topology.kubernetes.io/region"}
+_WIDE = 400 * 10**9
+"""Bits per second of EFA from which on a type is made for training over several nodes (p4d and what came after)."""
 PLUGINS = ("efa-k8s-device-plugin", "k8s-device-plugin", "neuron-device-plugin")
 
 
@@ -27,7 +30,26 @@ def particular(pod: Pod) -> bool:
 
 def _suitable(pod: Pod, bundle: Bundle) -> list[Offer]:
     """The groups whose labels and devices the pod can use."""
-    return [offer for offer in bundle.offers if not unmet(pod, offer) and not _without(pod, offer)]
+    return [offer for offer in _near(pod, bundle) if not unmet(pod, offer) and not _without(pod, offer)]
+
+
+def _near(pod: Pod, bundle: Bundle) -> tuple[Offer, ...]:
+    """The groups that the pod's node selector leaves: of hundreds, most fall away by a label that all of them have."""
+    by_label = _by_label(bundle)
+    selector = mapping(pod.spec.get("nodeSelector"))
+    left = [by_label[key].get(text(value), ()) for key, value in selector.items() if key in by_label]
+    return min(left, key=len) if left else bundle.offers
+
+
+@lru_cache(maxsize=1)
+def _by_label(bundle: Bundle) -> dict[str, dict[str, tuple[Offer, ...]]]:
+    """Label -> value -> the groups that have it, for the labels that every group carries."""
+    shared = set.intersection(*(set(offer.labels) for offer in bundle.offers)) if bundle.offers else set()
+    found: dict[str, dict[str, tuple[Offer, ...]]] = {key: {} for key in sorted(shared)}
+    for offer in bundle.offers:
+        for key, groups in found.items():
+            groups[offer.labels[key]] = (*groups.get(offer.labels[key], ()), offer)
+    return found
 
 
 def _without(pod: Pod, offer: Offer) -> list[str]:
@@ -115,7 +137,7 @@ def _intolerant(pod: Pod, offer: Offer) -> Hit:
 
 def _zones(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for offer in bundle.offers:
-        if len(set(offer.zones)) > 1 and any(known(type) and instance(type).efa for type in offer.types):
+        if len(set(offer.zones)) > 1 and _for_efa(offer, bundle):
             wanted = next(wanted for wanted in offer.requirements if wanted.key == ZONE)
             reason = f"a group with EFA spans {', '.join(offer.zones)}, and EFA does not reach over zones"
             yield Hit(on=offer.owner, path=wanted.path, reason=reason, fix="name one zone; one group for each zone")
@@ -127,6 +149,19 @@ def _zones(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             if _region(zone) != usual:
                 reason = f"{zone} lies in another region than the rest of these files ({usual})"
                 yield Hit(on=owner, path=path, reason=reason, fix=f"a cluster has one region: name a zone of {usual}")
+
+
+def _for_efa(offer: Offer, bundle: Bundle) -> bool:
+    """Whether EFA is to join the group's nodes: a pod says so, the group does, or its types are made for it."""
+    group = get(offer.owner.document.data, *offer.path)
+    if get(group, "efaEnabled") is True or any(pod.efa and pod in _placed(offer, bundle) for pod in bundle.pods):
+        return True
+    types = [instance(type) for type in offer.types if known(type)]
+    return bool(types) and all(type.accelerators and (type.efa_bandwidth or 0) >= _WIDE for type in types)
+
+
+def _placed(offer: Offer, bundle: Bundle) -> list[Pod]:
+    return [pod for pod in bundle.pods if not unmet(pod, offer) and not untolerated(pod, offer)]
 
 
 def _region(zone: str) -> str:

@@ -65,7 +65,8 @@ def clusters(bundle: Bundle) -> Iterator[Cluster]:
 def _head_on_accelerators(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for cluster in clusters(bundle):
         head = cluster.head
-        if head is None or not cluster.workers:
+        # A RayService may serve on its head.
+        if head is None or not cluster.workers or cluster.owner.kind == "RayService":
             continue
         for name in head.devices:
             reason = f"the head takes {head.devices[name]} {name}, and trains nothing"
@@ -101,7 +102,7 @@ def _head_resources(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             yield Hit(on=cluster.owner, path=head.main[0].path, reason=reason, fix="write requests and limits")
         group = mapping(cluster.spec.get("headGroupSpec"))
         cpus = get(group, "rayStartParams", "num-cpus", default=get(group, "resources", "CPU"))
-        if cluster.accelerated and text(cpus) != "0":
+        if cluster.accelerated and text(cpus) != "0" and cluster.owner.kind != "RayService":
             reason = "the head advertises CPUs, so tasks and actors land on it and take its memory"
             path = (*cluster.path, "headGroupSpec")
             fix = 'write rayStartParams: {num-cpus: "0"}, or resources: {CPU: "0"} on the head group'

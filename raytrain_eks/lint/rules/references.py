@@ -4,6 +4,7 @@ An object whose namespace is not written goes wherever it is applied, so it may 
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from raytrain_eks.lint.bundle import Bundle
@@ -34,10 +35,8 @@ def present(bundle: Bundle, settings: Settings, kind: str, name: str, by: Resour
     if not name or (kind, name) in BUILT_IN or name.startswith("$"):
         return True
     written = text(by.get("metadata", "namespace"))
-    made = any(
-        entry == (kind, name) and (not written or not namespace or namespace == written)
-        for entry, namespace in _made(bundle)
-    )
+    namespaces = _index(bundle).get((kind, name), set())
+    made = bool(namespaces) and (not written or bool(namespaces & {"", written}))
     short = next((alias for alias, full in _ALIASES.items() if full == kind.lower()), kind)
     declared = any(settings.has(word, name, written or None) for word in (kind, short))
     return made or declared or _annotated(by, (kind, short), name)
@@ -46,6 +45,15 @@ def present(bundle: Bundle, settings: Settings, kind: str, name: str, by: Resour
 def _annotated(by: Resource, kinds: tuple[str, ...], name: str) -> bool:
     entries = {entry.strip().lower() for entry in text(by.annotations.get(_IGNORED)).split(",")}
     return any(f"{kind}/{name}".lower() in entries for kind in kinds)
+
+
+@lru_cache(maxsize=1)
+def _index(bundle: Bundle) -> dict[tuple[str, str], set[str]]:
+    """Kind and name -> the namespaces in which the files make it; empty for an object that names none."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for entry, namespace in _made(bundle):
+        found.setdefault(entry, set()).add(namespace)
+    return found
 
 
 def _made(bundle: Bundle) -> Iterator[tuple[tuple[str, str], str]]:
@@ -81,6 +89,11 @@ def _made_by_controller(resource: Resource) -> Iterator[tuple[str, str]]:
                 yield kind, text(get(entry, "name"))
 
 
+_ADDED = {
+    "kubeflow.org": frozenset({"ssh-auth", "mpi-job-config"}),
+    "ray.io": frozenset({"shared-mem", "ray-logs", "ray-token", "ray-tls", "gcs-storage"}),
+}
+"""Volumes that an operator adds to the pods that it makes."""
 Reference = tuple[str, Path]
 """The name that is referred to, and where."""
 
@@ -216,7 +229,7 @@ def _storage_classes(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 def _mounts(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for pod in bundle.pods:
         volumes = {text(get(volume, "name")) for volume in items(pod.spec.get("volumes"))}
-        templates = _claim_templates(pod.owner)
+        templates = _claim_templates(pod.owner) | _ADDED.get(pod.owner.group, frozenset())
         for container in pod.containers:
             for index, mount in enumerate(items(container.data.get("volumeMounts"))):
                 name = text(get(mount, "name"))

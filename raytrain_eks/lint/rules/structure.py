@@ -137,7 +137,8 @@ def _selector(resource: Resource) -> Iterator[Hit]:
 def _containers(pod: Pod) -> Iterator[Hit]:
     if pod.owner.group not in ("", "apps", "batch", "ray.io", "kubeflow.org", "batch.volcano.sh"):
         return
-    if pod.owner.kind == "ConfigMap":
+    # A tree with unreadable parts may well have had an image.
+    if pod.owner.kind == "ConfigMap" or pod.owner.document.problems:
         return
     for container in pod.containers:
         if not container.image:
