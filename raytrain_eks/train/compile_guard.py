@@ -45,14 +45,17 @@ class CompileGuard:
         self.seen: dict[str, Seen] = {}
 
     @contextmanager
-    def watch(self, kind: str, batch: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-        """Watch one call. Raises NewGraph (or warns) when its shapes or its graphs are new after the warm-up."""
+    def watch(self, kind: str, shapes: Shapes = (), *, follows: bool = False) -> Iterator[None]:
+        """Watch one call. Raises NewGraph (or warns) when its shapes or its graphs are new after the warm-up.
+
+        `follows`: new shapes were already dealt with, in the call that this one follows from.
+        """
         seen = self.seen.setdefault(kind, Seen())
-        warm = seen.calls >= self.warmup
-        shapes = shapes_of(batch or {})
-        if warm and batch is not None and shapes not in seen.shapes:
-            self._found(f"{self._call(kind, seen)} got a batch of {shown(shapes)}, which needs a new graph", seen)
-        known = shapes in seen.shapes
+        call = f"call {seen.calls + 1} of {kind.replace('_', ' ')}"
+        warm, known = seen.calls >= self.warmup, shapes in seen.shapes
+        if warm and not known and not follows:
+            had = " and ".join(sorted(map(shown, seen.shapes)))
+            self._found(f"{call} got a batch of {shown(shapes)}, which needs a new graph", f"keep batches at {had}")
         before = self.count()
         yield
         made = self.count() - before
@@ -60,21 +63,17 @@ class CompileGuard:
         seen.graphs += made
         seen.shapes.add(shapes)
         if made and warm and known:
-            of = f" for {shown(shapes)}, a shape that it had before" if batch is not None else ""
-            self._found(f"{self._call(kind, seen)} compiled {made} new graph{'s' if made > 1 else ''}{of}", seen)
+            of = f" for {shown(shapes)}, a shape that it had before" if shapes else ""
+            fix = "look for a number or a branch that depends on values"
+            self._found(f"{call} compiled {made} new graph{'s' if made > 1 else ''}{of}", fix)
 
     @property
     def graphs(self) -> dict[str, int]:
         """Graphs compiled so far by kind of call."""
         return {kind: seen.graphs for kind, seen in self.seen.items()}
 
-    def _call(self, kind: str, seen: Seen) -> str:
-        return f"call {seen.calls + 1} of {kind.replace('_', ' ')}"
-
-    def _found(self, what: str, seen: Seen) -> None:
-        before = " and ".join(sorted(shown(shapes) for shapes in seen.shapes if shapes))
-        rule = f"after a warm-up of {self.warmup} calls every step must run a graph that is there"
-        fix = f"keep batches at {before}" if before else "find what differs between steps"
+    def _found(self, what: str, fix: str) -> None:
+        rule = f"after a warm-up of {self.warmup} calls every call must run a graph that is there"
         text = f"{what}: {rule}; {fix}, or set `engine.new_graph: warn`"
         if self.new_graph == "error":
             raise NewGraph(text)

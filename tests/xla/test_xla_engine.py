@@ -106,7 +106,7 @@ def test_evaluation_is_one_graph_and_leaves_no_trace():
         run(engine, data, 1, 2)
     expected, found = ([engine.evaluate(engine.put(each)) for each in data] for engine in (eager, traced))
     np.testing.assert_allclose(traced.read(*found), eager.read(*expected), rtol=1e-5)
-    assert traced.guard.graphs == {"micro_step": 0, "step": 1, "evaluation": 1}
+    assert traced.guard.graphs["evaluation"] == 1
     np.testing.assert_allclose(run(traced, data, 1, 3, first=2), run(eager, data, 1, 3, first=2), atol=1e-4)
 
 
@@ -131,9 +131,11 @@ def test_a_new_shape_after_the_warm_up_is_refused_before_it_is_compiled():
 def test_a_new_shape_is_compiled_where_the_job_says_warn():
     _, traced = engines(LLAMA, 1, warmup=2, new_graph="warn")
     run(traced, batches(3), 1, 3)
-    with pytest.warns(NewGraphWarning, match=r"batch of \[2, 24\]"):
+    before = traced.guard.graphs["step"]
+    with pytest.warns(NewGraphWarning, match=r"batch of \[2, 24\]") as warned:
         run(traced, batches(1, length=24), 1, 1)
-    assert traced.guard.graphs["step"] == 2
+    assert len(warned) == 1
+    assert traced.guard.graphs["step"] == before + 1
 
 
 def test_a_number_that_became_part_of_the_graph_is_found():
@@ -144,19 +146,22 @@ def test_a_number_that_became_part_of_the_graph_is_found():
 
     def with_a_python_number(rate):
         update(rate)
-        traced.trained[0].mul_(1.0)  # exactly 1 is no input of the graph
+        traced.trained[0].data.mul_(1.0)  # exactly 1 is no input of the graph
 
     traced.optimizer.update = with_a_python_number
-    with torch.no_grad(), pytest.raises(NewGraph, match="call 4 of step compiled 1 new graph"):
+    with pytest.raises(NewGraph, match=r"call 4 of step compiled 1 new graph for \[2, 32\], a shape that it had"):
         run(traced, data, 1, 1, first=3)
 
 
 def test_bias_corrections_that_reach_one_compile_nothing():
     """PyTorch's own AdamW would compile here: its Python numbers become exactly 1."""
+    from raytrain_eks.train.engines.xla import compilations
+
     _, traced = engines(LLAMA, 1, warmup=2)
     data = batches(3)
     run(traced, data, 1, 2)
+    before = compilations()
     traced.optimizer.steps = 10_000
-    assert traced.optimizer.numbers(1e-3) == [1e-3, 1e-3, 1.0]
     run(traced, data, 1, 2, first=2)
-    assert traced.guard.graphs == {"micro_step": 0, "step": 1}
+    assert traced.optimizer.numbers(1e-3) == [1e-3, 1e-3, 1.0]
+    assert compilations() == before

@@ -13,15 +13,21 @@ What only Trainium can show, and has not been run: that neuronx-cc accepts the g
 EFA, stochastic rounding, and every speed. On a CPU the same class is compared with eager PyTorch.
 """
 
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
 from raytrain_eks.checkpoint.chunk import Chunk, share_out
 from raytrain_eks.checkpoint.restore import Reader
 from raytrain_eks.spec.engine import Xla
 from raytrain_eks.spec.job import Job
-from raytrain_eks.train.compile_guard import CompileGuard
+from raytrain_eks.train.compile_guard import CompileGuard, Shapes, shapes_of
 from raytrain_eks.train.engines.common import TensorEngine, evaluating, wants_autocast, weight_groups
 from raytrain_eks.train.engines.graph_adamw import GraphAdamW
 from raytrain_eks.train.loss import explicit_mask
@@ -64,15 +70,22 @@ class XlaEngine(TensorEngine):
         for weight in self.trained:
             weight.grad = torch.zeros_like(weight)
         torch_xla.sync()
+        self.shapes: Shapes = ()
         self.guard = CompileGuard(compilations, warmup=job.engine.warmup, new_graph=job.engine.new_graph)
 
     def mask(self, segments: Tensor) -> Tensor:
         """Which positions see which, always explicit: whether a row is one document must not change the graph."""
         return explicit_mask(segments)
 
+    def forward(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """The summed loss of one micro-batch."""
+        with AttentionInBf16() if self.autocast else nullcontext():
+            return super().forward(module, batch)
+
     def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:
         """Forward and backward of one micro-batch; gradients of ranks are summed in `step`."""
-        with self.guard.watch("micro_step", batch):
+        self.shapes = shapes_of(batch)
+        with self.guard.watch("micro_step", self.shapes):
             share = torch.tensor(1.0 / trained_tokens).to(self.device)
             loss = self.forward(self.model, batch)
             (loss * share).backward()
@@ -82,7 +95,7 @@ class XlaEngine(TensorEngine):
 
     def step(self, learning_rate: float) -> Tensor:
         """Sum gradients over ranks, clip by their global norm, apply, clear; the norm before clipping."""
-        with self.guard.watch("step"):
+        with self.guard.watch("step", self.shapes, follows=True):
             with torch.no_grad():
                 gradients = [weight.grad for weight in self.trained]
                 if self.world > 1:
@@ -102,7 +115,7 @@ class XlaEngine(TensorEngine):
 
     def evaluate(self, batch: dict[str, Tensor]) -> Tensor:
         """The summed loss of one micro-batch, without gradients."""
-        with self.guard.watch("evaluation", batch), evaluating(self.model):
+        with self.guard.watch("evaluation", shapes_of(batch)), evaluating(self.model):
             loss = self.forward(self.model, batch)
             self.xla.sync()
         return loss
@@ -166,6 +179,17 @@ class XlaEngine(TensorEngine):
 
     def close(self) -> None:
         """Nothing is held beyond the process."""
+
+
+class AttentionInBf16(TorchFunctionMode):
+    """Casts what attention is given to bf16, as autocast does on CPU and CUDA; on XLA it leaves attention out, which
+    then refuses queries in fp32 (rotary embeddings make them so) with values in bf16."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch, attention with its first three arguments cast."""
+        if function is scaled_dot_product_attention:
+            args = (*(argument.to(torch.bfloat16) for argument in args[:3]), *args[3:])
+        return function(*args, **(kwargs or {}))
 
 
 def stored_type(tensor: Tensor) -> torch.dtype:
