@@ -12,8 +12,8 @@ from posixpath import join
 from raytrain_eks.plan.cluster import ClusterPlan, PodPlan
 
 
-def ray_start_params(pod: PodPlan) -> tuple[dict[str, str], dict[str, str]]:
-    """`rayStartParams` and their reasons: whole CPUs, GPUs, and NeuronCores where there are any.
+def ray_start_params(plan: ClusterPlan, pod: PodPlan) -> tuple[dict[str, str], dict[str, str]]:
+    """`rayStartParams` and their reasons: whole CPUs, GPUs, NeuronCores where there are any.
 
     `resources` is a word of a shell command and JSON at once: KubeRay strips one pair of single quotes before it reads
     the JSON, bash does the same (ray-project/kuberay#1758).
@@ -24,6 +24,10 @@ def ray_start_params(pod: PodPlan) -> tuple[dict[str, str], dict[str, str]]:
         whys["num-gpus"] = "the head advertises no accelerators, whatever its node has"
     else:
         whys["num-gpus"] = pod.why.get("accelerators", "none") if pod.devices.gpus else "the group has no GPUs"
+    scratch = plan.cluster.storage.scratch
+    if scratch is not None and pod.name != "head":
+        params["object-spilling-directory"] = join(scratch.mount, "spill")
+        whys["object-spilling-directory"] = "objects that leave memory go to the scratch disks, not to the root volume"
     if pod.devices.neuron_cores:
         params["resources"] = f"'{json.dumps({'neuron_cores': pod.devices.neuron_cores})}'"
         whys["resources"] = pod.why["neuron_cores"]

@@ -121,7 +121,7 @@ def _group(plan: ClusterPlan, group: GroupPlan, nodes: int, scales: bool, whys: 
 
 
 def _pods(plan: ClusterPlan, pod: PodPlan, path: str, whys: Whys) -> Body:
-    params, reasons = ray_start_params(pod)
+    params, reasons = ray_start_params(plan, pod)
     whys |= {f"{path}.rayStartParams.{name}": why for name, why in reasons.items()}
     body: Body = {"rayStartParams": params}
     if pod.spec.labels:

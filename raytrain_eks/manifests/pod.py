@@ -63,6 +63,10 @@ def _metadata(plan: ClusterPlan, pod: PodPlan, whys: Whys) -> Body:
         whys["metadata.annotations.karpenter.sh/do-not-disrupt"] = (
             "Karpenter must not end a node in the middle of a run"
         )
+    elif plan.cluster.provisioner.kind == "managed":
+        annotations.setdefault("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
+        why = "the cluster autoscaler must not end a node in the middle of a run"
+        whys["metadata.annotations.cluster-autoscaler.kubernetes.io/safe-to-evict"] = why
     return metadata | ({"annotations": annotations} if annotations else {})
 
 

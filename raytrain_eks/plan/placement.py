@@ -18,6 +18,9 @@ HEAD = "head"
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
+OWNERS = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws", "amazonaws.com")
+"""Domains of labels that node pools may not set (Karpenter's CEL rules, the kubelet's --node-labels)."""
+
 Toleration = dict[str, str]
 
 
@@ -48,7 +51,13 @@ def node_labels(cluster: Cluster, name: str, group: WorkerGroup | Head) -> dict[
     """The labels that a group's nodes get from whoever makes them; none when they exist already."""
     if cluster.provisioner.kind == "none":
         return {}
-    return {CLUSTER_LABEL: cluster.name, GROUP_LABEL: name} | dict(group.labels)
+    free = {key: value for key, value in group.labels.items() if not _owned(key)}
+    return {CLUSTER_LABEL: cluster.name, GROUP_LABEL: name} | free
+
+
+def _owned(key: str) -> bool:
+    domain = key.rpartition("/")[0]
+    return any(domain == owner or domain.endswith(f".{owner}") for owner in OWNERS)
 
 
 def node_selector(cluster: Cluster, name: str, group: WorkerGroup | Head, instance: Instance | None) -> dict[str, str]:

@@ -88,7 +88,8 @@ class Pods(Model):
     """Environment variables; they win over those that are derived, which `explain` tells with their reasons."""
 
     labels: dict[LabelKey, Label] = {}
-    """Labels of the pods and of their nodes, known to Ray as node labels as well."""
+    """Labels of the pods and of their nodes, known to Ray as node labels as well. Those of Kubernetes' and Karpenter's
+    own domains stay with the pods."""
 
     annotations: dict[LabelKey, str] = {}
     """Annotations of the pods."""
@@ -103,6 +104,17 @@ class Pods(Model):
     """A piece of a Kubernetes Pod (`metadata`, `spec`) merged over the derived one as kubectl's strategic merge does.
     For everything that has no field here; unknown pod fields are refused. The Ray container is called `ray-head` in
     the head and `ray-worker` in workers."""
+
+    @rule
+    def labels_are_free(self) -> Iterator[Problem]:
+        for key in self.labels:
+            owner = key.rpartition("/")[0]
+            if owner in ("ray.io", "raytrain-eks"):
+                why = (
+                    "labels under ray.io/ belong to Ray, which refuses to start with them" if owner == "ray.io" else ""
+                )
+                why = why or "labels under raytrain-eks/ choose the nodes"
+                yield Problem(path="labels", value=key, rule=why, fix="use a domain of your own")
 
     @rule
     def pod_is_a_pod(self) -> Iterator[Problem]:
@@ -175,9 +187,6 @@ class WorkerGroup(Pods):
     def own_words(self) -> Iterator[Problem]:
         if self.instance and self.gpus:
             yield Problem(path="gpus", rule="give `instance` or `gpus`, not both")
-        reserved = {"name", "ray.io/group", "ray.io/cluster"} & set(self.labels)
-        for key in sorted(reserved):
-            yield Problem(path="labels", value=key, rule="this label belongs to the operator")
 
 
 class Cluster(Model):

@@ -180,6 +180,7 @@ JOB_CASES = [
     ({"submissionMode": "SidecarMode", f"rayClusterSpec.{HEAD}.restartPolicy": "Always"} | V1, "J9"),
     ({"rayClusterSpec.authOptions": {"mode": "token", "enableK8sTokenAuth": True}}, "J10"),
     ({"rayClusterSpec.workerGroupSpecs.0.minReplicas": 3}, "C4"),
+    ({"rayClusterSpec.upgradeStrategy": {"type": "None"}}, "U2"),
     ({"runtimeEnvYAML": "a: [1"}, "J12"),
     ({"runtimeEnvYAML": "just text"}, "J12"),
     ({"activeDeadlineSeconds": 0}, "J13"),

@@ -151,6 +151,12 @@ def test_nodes_and_pods_meet():
         assert {taint.key for taint in pod.taints} == {entry["key"] for entry in pod.tolerations}
 
 
+def test_labels_of_other_owners_stay_with_the_pods():
+    mine = {"team": "a", "example.com/x": "b", "app.kubernetes.io/name": "c", "eks.amazonaws.com/nodegroup": "d"}
+    labels = plan({"instance": "p4d.24xlarge", "labels": mine}).groups[0].node_labels
+    assert set(labels) == {"team", "example.com/x", "raytrain-eks/cluster", "raytrain-eks/group"}
+
+
 def test_nodes_that_exist_already_are_not_selected_by_labels_that_nobody_gives():
     found = plan({"instance": "g5.2xlarge"}, provisioner="none", head={"node_selector": {"pool": "cpu"}})
     assert found.head.node_selector["pool"] == "cpu"

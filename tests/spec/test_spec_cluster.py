@@ -118,6 +118,8 @@ def test_a_word_stands_for_a_mapping(path, short, long):
         ("workers.0.taints", [{"key": "a b"}], "workers.g.taints.0.key", "label's key"),
         ("workers.0.tolerations", [{"key": "a", "value": "b"}], "workers.g.tolerations.0.value", "Equal"),
         ("workers.0.pod", {"spec": {"contaners": []}}, "workers.g.pod.spec.contaners", "containers"),
+        ("workers.0.labels", {"ray.io/zone": "a"}, "workers.g.labels", "belong to Ray"),
+        ("head.labels", {"raytrain-eks/group": "a"}, "head.labels", "choose the nodes"),
         ("head.instance", None, "head.instance", "provisioner"),
         ("head.pod", {"spec": {"hostIPC": "yes"}}, "head.pod.spec.hostIPC", "true or false"),
         ("provisioner", "managed", "provisioner.role", "role"),

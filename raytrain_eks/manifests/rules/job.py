@@ -36,6 +36,9 @@ def of_spec(
         if part(own, "authOptions", "enableK8sTokenAuth") is True:
             where = (*at, "authOptions", "enableK8sTokenAuth")
             yield Breach(rule="J10", at=where, message="is not for RayJobs")
+        if part(own, "upgradeStrategy", "type") is not None:
+            where = (*at, "upgradeStrategy", "type")
+            yield Breach(rule="U2", at=where, message="cannot be set in a cluster that a RayJob makes")
         yield from cluster.of_spec(section(spec, "rayClusterSpec"), at, operator, annotations)
     yield from dropped(spec, base, operator, SINCE)
 
