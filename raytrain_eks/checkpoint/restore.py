@@ -21,7 +21,7 @@ from raytrain_eks.checkpoint.manifest import (
 from raytrain_eks.checkpoint.mirror import Mirror
 from raytrain_eks.checkpoint.reader import Reader
 from raytrain_eks.checkpoint.retention import being_read
-from raytrain_eks.checkpoint.run import CHECKPOINTS, RunFolder
+from raytrain_eks.checkpoint.run import CHECKPOINTS, Attempt, RunFolder
 from raytrain_eks.checkpoint.together import Together
 from raytrain_eks.checkpoint.verify import Level, check_files, read_records
 
@@ -37,6 +37,7 @@ def restore(
     verify: Level = "full",
     step: int | None = None,
     mirror: Mirror | None = None,
+    attempt: Attempt | None = None,
     say: Callable[[str], None] = log.warning,
 ) -> Reader | None:
     """A reader of the newest complete, verified checkpoint (or of that of `step`); None when there is none.
@@ -44,8 +45,9 @@ def restore(
     A collective of all ranks when `world` > 1: rank 0 chooses, every rank checks a part of the files, and all get the
     same answer. With a mirror that has newer ones than the run folder they are brought back first; a mirror that does
     not answer is passed over while the run folder has one, and an error when it has none. The checkpoint is kept from
-    being deleted until the reader of rank 0 is closed. Raises Damaged when `step` was asked for and is not whole,
-    OSError when storage does not answer.
+    being deleted until the reader of rank 0 is closed, or a newer attempt than `attempt` begins.
+
+    Raises Damaged when `step` was asked for and is not whole, OSError when storage does not answer.
     """
     together = Together(rank, world, group)
     tried: set[int] = set()
@@ -64,7 +66,7 @@ def restore(
         if not reasons:
             reader = Reader(run.storage.child(*manifest.folder.split("/")), manifest, records)
             if rank == 0:
-                reader.at_close.enter_context(being_read(run, manifest.step))
+                reader.at_close.enter_context(being_read(run, manifest.step, attempt.number if attempt else None))
             return reader
         if step is not None:
             raise Damaged(f"the checkpoint of step {step} is not whole: {reasons[0]}")

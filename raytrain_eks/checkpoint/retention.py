@@ -127,24 +127,28 @@ def reading(run: RunFolder) -> set[int]:
     run.storage.write(probe, b"")
     now = run.storage.modified(probe) or 0.0
     run.storage.remove(probe)
+    owner = max(run.attempts(), default=0)
     found = set()
     for name in names:
         path = f"{CHECKPOINTS}/{READING}/{name}"
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
             touched = run.storage.modified(path)
-            if touched is not None and now - touched > LEASE:
+            about = json.loads(run.storage.read(path))
+            is_old = touched is not None and now - touched > LEASE
+            if is_old or (about.get("attempt") or owner) < owner:
                 run.storage.remove(path)
-                continue
-            found.add(int(json.loads(run.storage.read(path))["step"]))
+            else:
+                found.add(int(about["step"]))
     return found
 
 
 @contextmanager
-def being_read(run: RunFolder, step: int) -> Iterator[None]:
+def being_read(run: RunFolder, step: int, attempt: int | None = None) -> Iterator[None]:
     """Keep a checkpoint from being deleted while the block runs. On storage that cannot be written nothing is kept,
-    and nobody there could delete either."""
+    and nobody there could delete either. With `attempt` only until a newer attempt of the run begins: a reader that
+    died with its attempt is so forgotten at once."""
     path = f"{CHECKPOINTS}/{READING}/{step:08d}-{uuid.uuid4().hex[:12]}.json"
-    body = json.dumps({"step": step}).encode()
+    body = json.dumps({"step": step, "attempt": attempt}).encode()
     done = Event()
 
     def sign_of_life() -> None:

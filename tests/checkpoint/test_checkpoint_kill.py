@@ -129,15 +129,16 @@ def test_overlapping_attempts_never_both_commit(toy, writers):
 @pytest.mark.slow
 def test_killed_while_mirroring(toy, writers, tmp_path):
     """The mirror is killed with its run; what is complete in it is whole, and it catches up."""
-    mirror = RunFolder(tmp_path / "mirror", "toy")
+    mirror, killed = RunFolder(tmp_path / "mirror", "toy"), 0
     for seed in range(15):
         dice = random.Random(seed)
         writers.start(
             toy.parent.folder, world=1, steps=3, mirror=str(tmp_path / "mirror"), kill_rank=0,
             kill_at=dice.randrange(1, 200),
         )  # fmt: skip
-        writers.wait()
+        killed += writers.wait() == [-9]
         check_all(toy)
+    assert killed >= 8
     writers.start(toy.parent.folder, world=1, steps=2, mirror=str(tmp_path / "mirror"))
     assert writers.wait() == [0]
     from raytrain_eks.checkpoint.mirror import Mirror

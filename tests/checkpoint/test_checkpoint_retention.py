@@ -67,6 +67,14 @@ def test_one_that_is_read_stays_until_it_is_closed(full):
     assert prune(full, Retention(last=1, best=0), say=print) == [1]
 
 
+def test_a_reader_of_an_older_attempt_is_forgotten(full):
+    reader = restore(full, step=1, attempt=full.begin())
+    assert reading(full) == {1}
+    full.begin()
+    assert reading(full) == set()
+    reader.close()
+
+
 @pytest.mark.parametrize(("age", "is_read"), [(-1e6, True), (10, True), (3599, True), (4000, False)])
 def test_a_dead_reader_is_forgotten_and_a_clock_that_went_back_is_harmless(full, age, is_read):
     with being_read(full, 2):

@@ -124,7 +124,7 @@ def work(
     attempt = together.share(run.begin() if rank == 0 else None)
     copy = Mirror(run, mirror, keep=Retention(last=2, best=0)) if mirror and rank == 0 else None
     first = 1
-    with_reader = restore(run, rank=rank, world=world, group=together.group, mirror=copy)
+    with_reader = restore(run, rank=rank, world=world, group=together.group, mirror=copy, attempt=attempt)
     if with_reader is not None:
         with with_reader as reader:
             for name, tensor in expected(reader.step).items():
