@@ -95,4 +95,11 @@ def _line(change: "Change") -> str:
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """A value on one line; fields without a value are left out."""
+    return json.dumps(_given(value), ensure_ascii=False)
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _given(inner) for key, inner in value.items() if inner not in (None, {}, [])}
+    return [_given(inner) for inner in value] if isinstance(value, list) else value

@@ -34,7 +34,8 @@ def command(file: str, only: tuple[str, ...], output: str, split: str | None, gi
     warnings = bundles.refuse_what_cannot_run(plan, bundle)
     chosen = _chosen(bundle, only)
     if gitops:
-        _say(_write(Path(gitops), _gitops_files(plan, bundle)), gitops)
+        files, own = _gitops_files(plan, bundle)
+        _say(_write(Path(gitops), files, own), gitops)
     elif split:
         _say(_write(Path(split), _split_files(chosen, output)), split)
     else:
@@ -72,37 +73,34 @@ def _split_files(bundle: "Bundle", output: str) -> dict[str, str]:
     }
 
 
-def _gitops_files(plan: "ClusterPlan", bundle: "Bundle") -> dict[str, str]:
+def _gitops_files(plan: "ClusterPlan", bundle: "Bundle") -> tuple[dict[str, str], str]:
+    """The repository's files, and the cluster's own folder in it."""
     from raytrain_eks.manifests import argo
     from raytrain_eks.spec.problem import Problem, SpecError
 
     if plan.cluster.gitops is None:
         fix = "for example `gitops: {repository: https://github.com/me/clusters}`"
         raise SpecError([Problem(path="gitops", rule="is needed to know the repository that Argo CD follows", fix=fix)])
-    return argo.files(plan, bundle, plan.cluster.gitops)
+    return argo.files(plan, bundle, plan.cluster.gitops), argo.folder(plan, plan.cluster.gitops)
 
 
-def _write(folder: Path, files: dict[str, str]) -> list[Path]:
-    """Write files below `folder`, and delete those of the last render that are gone. Returns what was written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    record = folder / LIST
+def _write(folder: Path, files: dict[str, str], own: str = ".") -> list[Path]:
+    """Write files below `folder`. Returns what was written.
+
+    `own` is the folder below it that belongs to this bundle alone: files of the last render that lie there and are no
+    longer part of it are deleted, nobody else's.
+    """
+    record = folder / own / LIST
     before = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
-    kept = [name for name in before if name not in files and _shared(name, files)]
+    mine = sorted(str(Path(name).relative_to(own)) for name in files if Path(name).is_relative_to(own))
     for name in before:
-        if name not in files and name not in kept and ".." not in Path(name).parts:
-            (folder / name).unlink(missing_ok=True)
+        if name not in mine and Path(name).name == name:
+            (folder / own / name).unlink(missing_ok=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8", newline="\n")
-    record.write_text("".join(f"{name}\n" for name in sorted({*kept, *files})), encoding="utf-8")
+    record.write_text("".join(f"{name}\n" for name in mine), encoding="utf-8")
     return [folder / name for name in files]
-
-
-def _shared(name: str, files: dict[str, str]) -> bool:
-    """Whether a file of an earlier render belongs to another cluster of the same repository."""
-    folders = {str(Path(file).parent) for file in files} - {"."}
-    own = {f"{folder}.application.yaml" for folder in folders}
-    return bool(folders) and str(Path(name).parent) not in folders and name not in own
 
 
 def _say(written: list[Path], folder: str) -> None:

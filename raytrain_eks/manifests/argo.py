@@ -29,7 +29,7 @@ KEPT = ("Namespace", "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
 
 def files(plan: ClusterPlan, bundle: Bundle, gitops: GitOps) -> dict[str, str]:
     """Path below the repository's top -> text of the file, in a fixed order."""
-    folder = _folder(plan, gitops)
+    here = folder(plan, gitops)
     found: dict[str, str] = {}
     systems = dict.fromkeys(each.system for each in bundle.objects)
     for number, system in enumerate(systems, start=1):
@@ -41,11 +41,11 @@ def files(plan: ClusterPlan, bundle: Bundle, gitops: GitOps) -> dict[str, str]:
         "resources": list(found),
     }
     inside = {"kustomization.yaml": text.yaml([kustomization])} | found
-    placed = {f"{folder}/{name}": content for name, content in inside.items()}
-    return {f"{folder}.application.yaml": text.yaml([application(plan, bundle, gitops).body])} | placed
+    placed = {f"{here}/{name}": content for name, content in inside.items()}
+    return {f"{here}.application.yaml": text.yaml([application(plan, bundle, gitops).body])} | placed
 
 
-def _folder(plan: ClusterPlan, gitops: GitOps) -> str:
+def folder(plan: ClusterPlan, gitops: GitOps) -> str:
     """The cluster's folder in the repository."""
     parts = [part for part in gitops.path.split("/") if part not in ("", ".")]
     return "/".join([*parts, plan.cluster.name])
@@ -75,7 +75,7 @@ def application(plan: ClusterPlan, bundle: Bundle, gitops: GitOps) -> Object:
         "source": {
             "repoURL": gitops.repository,
             "targetRevision": gitops.revision,
-            "path": _folder(plan, gitops),
+            "path": folder(plan, gitops),
         },
         "destination": {"server": SERVER, "namespace": plan.cluster.namespace},
         "syncPolicy": policy,
