@@ -232,8 +232,9 @@ class JobServer:
         Raises NotFound when there is no such log, and Unreachable when the connection drops before the end. The
         server always starts at the first byte.
         """
-        query = {"node_id": node, "filename": f"job-driver-{id}.log", "lines": str(last or -1), "interval": "0.2"}
-        query["timeout"] = str(LOG_S)
+        query = {"node_id": node, "filename": f"job-driver-{id}.log", "lines": str(last or -1), "timeout": str(LOG_S)}
+        # The server refuses an interval for a log that is not followed.
+        query |= {"interval": "0.2"} if follow else {}
         path = f"/api/v0/logs/{'stream' if follow else 'file'}?{urllib.parse.urlencode(query)}"
         # A log may be quiet for days; dead peers are the keep-alive's to find.
         connection, response = self._open("GET", path, timeout=None if follow else LOG_S)
