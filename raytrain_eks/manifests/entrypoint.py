@@ -20,7 +20,7 @@ from raytrain_eks.spec.problem import Problem
 Mode = Literal["K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"]
 THROUGH_SHELL = ("K8sJobMode", "SidecarMode")
 _WORDS = re.compile(r"[A-Za-z0-9_./=:,@%+-]+(?: [A-Za-z0-9_./=:,@%+-]+)*\Z")
-_EXPANDED = re.compile(r"[$`\x7f-\x9f]")
+_EXPANDED = re.compile(r"[$`\x00\x7f-\x9f\ud800-\udfff]")
 
 
 def entrypoint(command: str, mode: Mode) -> str:
@@ -39,13 +39,18 @@ def runtime_env_problems(runtime_env: Mapping[str, Any], mode: Mode, path: str) 
     if mode not in THROUGH_SHELL:
         return
     for where, text in _strings(runtime_env, path):
-        if (found := _EXPANDED.search(text)) is not None:
+        if found := [letter for letter in text if _EXPANDED.match(letter) or _hidden(letter)]:
             yield Problem(
                 path=where,
                 value=text,
-                rule=f"{found.group()!r} does not survive the operator's submit script in {mode}",
+                rule=f"{found[0]!r} does not survive the operator's submit script in {mode}",
                 fix="use HTTPMode, or set the variable in the command itself or in the pods",
             )
+
+
+def _hidden(letter: str) -> bool:
+    """Whether Go writes it as `\\U` and eight digits, which JSON does not know."""
+    return ord(letter) > 0xFFFF and not letter.isprintable()
 
 
 def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -61,5 +66,7 @@ def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def runtime_env(value: Mapping[str, Any]) -> str:
-    """`runtimeEnvYAML`: JSON, which is YAML, with everything outside of ASCII escaped."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+    """`runtimeEnvYAML`: JSON that is YAML as well. Letters stand for themselves, since YAML joins no surrogate pairs;
+    invisible ones are escaped, since some are line breaks to YAML."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in written)

@@ -46,11 +46,6 @@ def _clear(part: str) -> bool:
     return bool(_PART.match(part)) and "--" not in part and not _HASH.match(part)
 
 
-def ray_cluster(*parts: str) -> str:
-    """The name of a RayCluster: at most 53 characters, since the operator appends up to 10 for its services."""
-    return resource(*parts, limit=RAY_CLUSTER)
-
-
 def ray_job(*parts: str) -> str:
     """The name of a RayJob: at most 47, since its RayCluster's name is made from it."""
     return resource(*parts, limit=RAY_JOB)

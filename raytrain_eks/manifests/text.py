@@ -28,11 +28,6 @@ def yaml(objects: Iterable[Mapping[str, Any]]) -> str:
     return "---\n".join("".join(f"{line}\n" for line in _mapping(ordered(each), 0)) for each in objects)
 
 
-def document(value: Mapping[str, Any]) -> str:
-    """One mapping of any kind (Helm values, a kustomization) as YAML. Raises ValueError as `yaml` does."""
-    return yaml([value])
-
-
 def json_text(objects: Iterable[Mapping[str, Any]]) -> str:
     """Objects as one JSON List, as `kubectl get -o json` writes it. Raises ValueError for what no manifest can hold."""
     items = [ordered(each) for each in objects]

@@ -7,8 +7,10 @@ import shlex
 import subprocess
 
 import pytest
+import yaml as pyyaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from raytrain_eks.manifests.entrypoint import entrypoint, runtime_env, runtime_env_problems
 from raytrain_eks.manifests.literal import kept
@@ -66,8 +68,10 @@ def kubelet(text: str, variables: dict[str, str]) -> str:
 
 
 def quoted_by_go(text: str) -> str:
-    """strconv.Quote for text of ASCII, as `runtime_env` gives it."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    """strconv.Quote."""
+    plain = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    other = lambda letter: letter if letter.isprintable() else f"\\u{ord(letter):04x}"  # noqa: E731
+    return '"' + "".join(plain.get(letter) or other(letter) for letter in text) + '"'
 
 
 def submit_script(field: str, env_json: str = "") -> str:
@@ -175,7 +179,15 @@ def test_the_kubelet_leaves_kept_text_alone(text):
 
 
 ENVIRONMENTS = [
-    {"env_vars": {"A": "quote \" and ' and \\ back", "B": "line\nline", "C": "é 日本 😀", "D": "%s !x *"}},
+    {
+        "env_vars": {
+            "A": "quote \" and ' and \\ back",
+            "B": "line\nline",
+            "C": "é 日本 😀",
+            "D": "%s !x *",
+            "E": "\u2028\u200b\ufeff\t",
+        }
+    },
     {"working_dir": "s3://bucket/code.zip", "pip": ["a==1", "b>=2"]},
 ]
 
@@ -183,11 +195,15 @@ ENVIRONMENTS = [
 @pytest.mark.parametrize("value", ENVIRONMENTS)
 def test_a_runtime_environment_that_is_let_through_arrives(value, submitter):
     assert not list(runtime_env_problems(value, "K8sJobMode", "runtime_env"))
-    arguments = submitter(submit_script("true", runtime_env(value)))
+    written = runtime_env(value)
+    assert pyyaml.safe_load(written) == value
+    assert YAML(typ="safe", pure=True).load(written) == value
+    # The operator reads it as YAML and hands it on as JSON.
+    arguments = submitter(submit_script("true", json.dumps(value, ensure_ascii=False)))
     assert json.loads(arguments[arguments.index("--runtime-env-json") + 1]) == value
 
 
-@pytest.mark.parametrize("text", ["$HOME", "a`id`", "\x7f"])
+@pytest.mark.parametrize("text", ["$HOME", "a`id`", "\x7f", "\U000e0001", "\ud800"])
 def test_a_runtime_environment_that_would_change_is_refused(text):
     found = list(runtime_env_problems({"env_vars": {"A": text}}, "K8sJobMode", "runtime_env"))
     assert [problem.path for problem in found] == ["runtime_env.env_vars.A"]

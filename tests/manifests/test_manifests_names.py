@@ -12,7 +12,7 @@ LEGAL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 likely = st.from_regex(r"[a-z0-9]{1,4}(-{1,2}[a-z0-9]{1,4}){0,3}", fullmatch=True)
 part = likely | st.text(max_size=80) | st.text("ab-.2", max_size=70)
 parts = st.lists(part, min_size=1, max_size=3).map(tuple)
-MAKERS = [(names.resource, 63), (names.ray_cluster, 53), (names.ray_job, 47), (names.ray_cron_job, 36)]
+MAKERS = [(names.resource, 63), (names.ray_job, 47), (names.ray_cron_job, 36)]
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,9 @@ def test_labels_of_other_owners_stay_with_the_pods():
 
 
 def test_nodes_that_exist_already_are_not_selected_by_labels_that_nobody_gives():
-    found = plan({"instance": "g5.2xlarge"}, provisioner="none", head={"node_selector": {"pool": "cpu"}})
-    assert found.head.node_selector["pool"] == "cpu"
+    head = {"node_selector": {"pool": "cpu"}, "cpu": 2, "memory": "4Gi"}
+    found = plan({"instance": "g5.2xlarge"}, provisioner="none", head=head, zone=None)
+    assert found.head.node_selector == {"pool": "cpu"}
     assert not any("raytrain" in key for pod in found.pods for key in pod.node_selector)
 
 

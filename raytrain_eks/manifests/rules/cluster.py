@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from raytrain_eks.manifests.names import RAY_CLUSTER
 from raytrain_eks.manifests.rules import extras
 from raytrain_eks.manifests.rules.breach import Breach, Path, number, part, rows, section, text, variables
 from raytrain_eks.manifests.rules.operator import SINCE, Operator, dropped, parsed
@@ -20,7 +21,7 @@ ENV: Path = (*TEMPLATE, "spec", "containers", 0, "env")
 
 def of_object(body: Mapping[str, Any], operator: Operator) -> Iterator[Breach]:
     """Rules of a RayCluster object."""
-    yield from name(body, 53, "RayCluster")
+    yield from name(body, RAY_CLUSTER, "RayCluster")
     yield from _upgrade(body)
     yield from of_spec(section(body, "spec"), ("spec",), operator, section(body, "metadata", "annotations"))
 

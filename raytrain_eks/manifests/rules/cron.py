@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from raytrain_eks.manifests.names import RAY_CRON_JOB
 from raytrain_eks.manifests.rules import cluster, job
 from raytrain_eks.manifests.rules.breach import Breach, part, section, text
 from raytrain_eks.manifests.rules.operator import Operator
@@ -29,7 +30,7 @@ _PART = re.compile(r"(?:(\*|\?)|([A-Za-z0-9]+)(?:-([A-Za-z0-9]+))?)(?:/(\d+))?\Z
 
 def of_object(body: Mapping[str, Any], operator: Operator) -> Iterator[Breach]:
     """Rules of a RayCronJob object."""
-    yield from cluster.name(body, 36, "RayCronJob")
+    yield from cluster.name(body, RAY_CRON_JOB, "RayCronJob")
     spec = section(body, "spec")
     if operator.before((1, 6, 0)):
         yield Breach(rule="V1", at=("kind",), message=f"RayCronJob came with KubeRay 1.6.0, this is {operator.version}")

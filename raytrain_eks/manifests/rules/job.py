@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from raytrain_eks.manifests.names import RAY_JOB
 from raytrain_eks.manifests.rules import cluster
 from raytrain_eks.manifests.rules.breach import Breach, Path, number, part, rows, section, text
 from raytrain_eks.manifests.rules.operator import Operator, Version, dropped
@@ -19,7 +20,7 @@ ORDER = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
 
 def of_object(body: Mapping[str, Any], operator: Operator) -> Iterator[Breach]:
     """Rules of a RayJob object."""
-    yield from cluster.name(body, 47, "RayJob")
+    yield from cluster.name(body, RAY_JOB, "RayJob")
     yield from of_spec(section(body, "spec"), ("spec",), operator, section(body, "metadata", "annotations"))
 
 
