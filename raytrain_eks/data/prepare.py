@@ -21,13 +21,15 @@ from raytrain_eks.data.files import TEMPORARY, Place
 from raytrain_eks.data.prepared import (
     FORMAT,
     INDEX,
+    ON_THE_FLY,
     TOKENIZER,
+    UNITS,
     Prepared,
     read_counts,
     shard_name,
     write_shard,
 )
-from raytrain_eks.data.recipe import Counts, Recipe
+from raytrain_eks.data.recipe import Counts, Recipe, over_budget
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -61,30 +63,56 @@ def prepare(
     """The prepared data of a job, made where it is not there yet.
 
     `storage` is a folder, a URL or a Storage, the one that holds the runs. `say` gets a line per phase. `execute`
-    works through the units; by default Ray Data does, and a few are done here. Raises SpecError for whatever
-    is wrong with the data, OSError where the storage cannot be written.
+    works through the units; by default Ray Data does, and a few are done here. With `data.prepare: false` only the
+    tokenizer and the held-out rows are made. Raises SpecError for whatever is wrong with the data, OSError where the
+    storage cannot be written.
     """
     files = list_sources(job.data)
     name = content_hash(job, files)
     folder = Place.of(getattr(storage, "url", storage)).child(FOLDER).child(name)
+    roots = [listed[0].root for listed in files.sources]
     if folder.child(INDEX).exists():
         return Prepared.load(folder.url)
+    if not job.data.prepare and folder.child(ON_THE_FLY).exists():
+        return _moved(Prepared.load(folder.url), roots)
     units = corpus(files, job.data, Columns.of(job))
     say(f"data: {files.count} files, {files.bytes / 1e6:.1f} MB, {units.held_out_files} files held out")
     if not folder.child(TOKENIZER).child("tokenizer.json").exists():
         tokenizer.make(job, units, folder.child(TOKENIZER))
         say(f"data: tokenizer ready, {len(tokenizer.token_bytes(folder.child(TOKENIZER).url))} entries")
     work = Pack(_recipe(job, folder), folder.url)
-    counts = _pack_all(work, units, say, execute)
+    wanted = [*(units.train if job.data.prepare else ()), *units.eval]
+    counts = _pack_all(work, wanted, say, execute)
     _check(job, units, counts)
-    index = _index(job, name, files, units, counts, work.recipe)
-    folder.child(INDEX).write(json.dumps(index, indent=1).encode())
+    index_of = {"hash": name, "files": files.count, "bytes": files.bytes, "held_out_files": units.held_out_files}
+    content = _index(index_of, units, counts, work.recipe)
+    if not job.data.prepare:
+        folder.child(UNITS).write(json.dumps([_portable(unit) for unit in units.train]).encode())
+        recipe = {key: value for key, value in asdict(work.recipe).items() if key != "tokenizer"}
+        content |= {"units": len(units.train), "roots": roots, "recipe": recipe}
+    folder.child(INDEX if job.data.prepare else ON_THE_FLY).write(json.dumps(content, indent=1).encode())
     _sweep(folder)
     prepared = Prepared.load(folder.url)
     train = prepared.train.counts
-    text = f"{train.tokens} tokens in {train.rows} sequences of {prepared.sequence_length}"
-    say(f"data: {text}, fill {prepared.fill:.3f}")
+    text = f"{train.tokens} tokens in {train.rows} sequences of {prepared.sequence_length}, fill {prepared.fill:.3f}"
+    say(f"data: {text}" if job.data.prepare else f"data: {len(units.train)} units, packed while training runs")
     return prepared
+
+
+def _portable(unit: Unit) -> dict[str, Any]:
+    """A unit without the place of its files, which may move."""
+    fields = asdict(unit)
+    for span in fields["spans"]:
+        del span["url"]
+    return fields
+
+
+def _moved(prepared: Prepared, roots: list[str]) -> Prepared:
+    """The same data, read from where its sources lie now."""
+    if prepared.index["roots"] != roots:
+        content = prepared.index | {"roots": roots}
+        Place.of(prepared.url).child(ON_THE_FLY).write(json.dumps(content, indent=1).encode())
+    return Prepared.load(prepared.url)
 
 
 def _recipe(job: Job, folder: Place) -> Recipe:
@@ -108,9 +136,8 @@ class Pack:
 Found = dict[tuple[str, int], Counts]
 
 
-def _pack_all(work: Pack, units: Corpus, say: Say, execute: execution.Execute | None) -> Found:
+def _pack_all(work: Pack, wanted: list[Unit], say: Say, execute: execution.Execute | None) -> Found:
     folder = Place.of(work.folder)
-    wanted = [*units.train, *units.eval]
     present = {folder.relative(info) for info in folder.walk()}
     done: Found = {}
     for unit in wanted:
@@ -140,27 +167,15 @@ def _told(results: Iterator[Any], total: int, say: Say) -> Iterator[Any]:
 
 def _check(job: Job, units: Corpus, found: Found) -> None:
     """Refuse data that holds nothing, or in which more than the budget is unreadable. Raises SpecError."""
-    train = reduce(add, (found["train", unit.number] for unit in units.train), Counts())
-    evaluation = reduce(add, (found["eval", unit.number] for unit in units.eval), Counts())
-    both = train + evaluation
-    budget = quantity.share(job.data.bad_rows)
-    left_out = both.bad + both.masked
-    if left_out > budget * (both.bad + both.documents):
-        named = "\n  ".join(both.problems[:5])
-        what = "cannot be read" if not both.masked else f"cannot be used ({both.masked} have no answer within the row)"
-        rule = f"{left_out} of {both.bad + both.documents} files and rows {what}, "
-        rule += f"data.bad_rows allows {job.data.bad_rows}:\n  {named}"
-        fix = "mend them, leave them out with data.files, or raise data.bad_rows"
-        if both.masked:
-            fix = "raise data.sequence_length, mend them, or raise data.bad_rows"
-        raise SpecError([Problem(path="data.train", rule=rule, fix=fix)])
-    for source in sorted({unit.source for unit in units.train}):
-        mine = [found["train", unit.number] for unit in units.train if unit.source == source]
-        if not sum(counts.targets for counts in mine):
+    train, evaluation = _sum("train", units.train, found), _sum("eval", units.eval, found)
+    problem = over_budget(train + evaluation, quantity.share(job.data.bad_rows))
+    if problem is not None:
+        raise SpecError([problem])
+    for source in sorted({unit.source for unit in units.train}) if job.data.prepare else []:
+        mine = _sum("train", [unit for unit in units.train if unit.source == source], found)
+        if not mine.targets:
             where = "data.train" if isinstance(job.data.train, str) else f"data.train.{source}.path"
-            rule = "holds no text to train on"
-            if sum(counts.empty for counts in mine):
-                rule += f"; {sum(counts.empty for counts in mine)} files or rows are empty"
+            rule = "holds no text to train on" + (f"; {mine.empty} files or rows are empty" if mine.empty else "")
             raise SpecError([Problem(path=where, rule=rule, fix="name data with text in it")])
     if units.eval and not evaluation.targets:
         where, fix = ("data.evaluate", "name data with text in it")
@@ -169,31 +184,29 @@ def _check(job: Job, units: Corpus, found: Found) -> None:
         raise SpecError([Problem(path=where, rule="leaves no text to evaluate on", fix=fix)])
 
 
-def _index(job: Job, name: str, files: Files, units: Corpus, found: Found, recipe: Recipe) -> dict[str, Any]:
+def _sum(split: str, units: Sequence[Unit], found: Found) -> Counts:
+    """Counts of these units, those that are not packed left out."""
+    return reduce(add, (found.get((split, unit.number), Counts()) for unit in units), Counts())
+
+
+def _index(about: dict[str, Any], units: Corpus, found: Found, recipe: Recipe) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "hash": name,
-        "sequence_length": job.data.sequence_length,
+        **about,
+        "sequence_length": recipe.length,
         "pad": recipe.pad,
         "vocab_size": len(tokenizer.token_bytes(recipe.tokenizer)),
-        "files": files.count,
-        "bytes": files.bytes,
-        "held_out_files": units.held_out_files,
         "train": _split_index("train", units.train, found),
         "eval": _split_index("eval", units.eval, found),
     }
 
 
 def _split_index(split: str, units: Sequence[Unit], found: Found) -> dict[str, Any]:
-    counts = [found[split, unit.number] for unit in units]
     sources: dict[int, list[int]] = {}
     for unit in units:
         sources.setdefault(unit.source, [unit.number, 0])[1] += 1
-    return {
-        "rows": [each.rows for each in counts],
-        "sources": list(sources.values()),
-        "counts": asdict(reduce(add, counts, Counts())),
-    }
+    rows = [found[split, unit.number].rows for unit in units if (split, unit.number) in found]
+    return {"rows": rows, "sources": list(sources.values()), "counts": asdict(_sum(split, units, found))}
 
 
 def _sweep(folder: Place) -> None:

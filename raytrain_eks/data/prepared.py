@@ -1,11 +1,14 @@
 """Prepared data: packed Parquet shards with an index, shared by all runs that read the same content.
 
 A folder `<storage>/.data/<content hash>/`: `tokenizer/`, `train/00000.parquet`, `eval/00000.parquet`, and `index.json`,
-which is written last: without it the data is not complete. Nothing here imports ray, torch or transformers.
+which is written last: without it the data is not complete. Data that is packed while training runs has the same
+folder with `onthefly.json` and `units.json` in the place of the index and the training shards. Nothing here imports
+ray, torch or transformers.
 """
 
 import io
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,14 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raytrain_eks.data import tokenizer
+from raytrain_eks.data.columns import Columns
+from raytrain_eks.data.corpus import Unit
 from raytrain_eks.data.files import Place
 from raytrain_eks.data.packing import Rows, from_table, to_table
-from raytrain_eks.data.recipe import COUNTED, Counts
+from raytrain_eks.data.readers import Span
+from raytrain_eks.data.recipe import COUNTED, Counts, Recipe
 from raytrain_eks.spec.problem import Problem, SpecError
 
 FORMAT = 1
 """Of the index and the shards; part of the content hash."""
 INDEX = "index.json"
+ON_THE_FLY = "onthefly.json"
+"""The index of data whose training rows are packed while training runs."""
+UNITS = "units.json"
 TOKENIZER = "tokenizer"
 COUNTS = b"raytrain.counts"
 GROUP_BYTES = 2**18
@@ -72,14 +81,16 @@ class Prepared:
     def load(cls, url: object) -> "Prepared":
         """Open a folder or URL that `prepare` returned. Raises SpecError where it is not complete."""
         place = Place.of(url)
-        try:
-            index = json.loads(place.child(INDEX).read())
-        except FileNotFoundError:
+        index = None
+        for name in (INDEX, ON_THE_FLY):
+            with suppress(FileNotFoundError):
+                index = index or json.loads(place.child(name).read())
+        if index is None:
             fix = "prepare it again: raytrain-eks prepare JOB"
             problem = Problem(
                 path="data", value=place.url, rule=f"prepared data without {INDEX} is not complete", fix=fix
             )
-            raise SpecError([problem]) from None
+            raise SpecError([problem])
         if index.get("format") != FORMAT:
             rule = f"prepared data of format {index.get('format')}; this version reads format {FORMAT}"
             raise SpecError([Problem(path="data", value=place.url, rule=rule, fix="prepare it again")])
@@ -113,9 +124,31 @@ class Prepared:
         return self._split("eval")
 
     @property
+    def on_the_fly(self) -> bool:
+        """Whether training rows are packed while training runs: then their number is not known."""
+        return "units" in self.index
+
+    @property
     def sequences(self) -> int:
-        """Rows of one pass over the training data."""
+        """Rows of one pass over the training data; 0 where they are packed on the fly."""
         return self.train.counts.rows
+
+    def recipe(self) -> Recipe:
+        """How units are packed; only of data that is packed on the fly."""
+        fields = self.index["recipe"]
+        columns = Columns(**fields["columns"])
+        return Recipe(**{**fields, "columns": columns, "tokenizer": Place.of(self.url).child(TOKENIZER).url})
+
+    def plan(self) -> tuple[Unit, ...]:
+        """The units of the training data; only of data that is packed on the fly."""
+        roots = [Place.of(root) for root in self.index["roots"]]
+
+        def unit(fields: dict[str, Any]) -> Unit:
+            root = roots[fields["source"]]
+            spans = tuple(Span(url=root.child(span["name"]).url, **span) for span in fields["spans"])
+            return Unit(**{**fields, "spans": spans})
+
+        return tuple(map(unit, json.loads(Place.of(self.url).child(UNITS).read())))
 
     @property
     def fill(self) -> float:
@@ -149,7 +182,14 @@ class Prepared:
         return self.rows("train", unit)
 
     def steps(self, epochs: float, global_sequences: int) -> int:
-        """Optimizer steps until the training data has been read `epochs` times; the last batch may go beyond."""
+        """Optimizer steps until the training data has been read `epochs` times; the last batch may go beyond.
+
+        Raises SpecError where the number of sequences is not known.
+        """
+        if self.on_the_fly:
+            rule = "how long an epoch is shows only when all data is packed, and data.prepare is false"
+            fix = "write stop.steps or stop.tokens, or data.prepare: true"
+            raise SpecError([Problem(path="stop.epochs", rule=rule, value=f"{epochs:g}", fix=fix)])
         return ceil(Fraction(epochs).limit_denominator(10**6) * self.sequences / global_sequences)
 
     def tokenizer_folder(self) -> str:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from raytrain_eks.data.columns import MESSAGES, Columns
 from raytrain_eks.data.corpus import Unit
 from raytrain_eks.data.packing import Array, Rows, pack
 from raytrain_eks.data.readers import Bad
+from raytrain_eks.spec.problem import Problem
 
 NAMED = 20
 """So many bad files and rows of a unit are named; all are counted."""
@@ -44,6 +46,19 @@ class Counts:
 
 
 COUNTED = ("documents", "empty", "bad", "truncated", "masked", "rows", "tokens", "targets", "bytes")
+
+
+def over_budget(counts: Counts, budget: Decimal) -> Problem | None:
+    """The problem where more than this part of all documents had to be left out; None within the budget."""
+    left_out, everything = counts.bad + counts.masked, counts.bad + counts.documents
+    if left_out <= budget * everything:
+        return None
+    what = "cannot be read" if not counts.masked else f"cannot be used ({counts.masked} have no answer within the row)"
+    named = "\n  ".join(counts.problems[:5])
+    share = f"{(budget * 100).normalize():f}%"
+    rule = f"{left_out} of {everything} files and rows {what}, data.bad_rows allows {share}:\n  {named}"
+    first = "raise data.sequence_length" if counts.masked else "leave them out with data.files"
+    return Problem(path="data.train", rule=rule, fix=f"mend them, {first}, or raise data.bad_rows")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,12 @@ class File:
     """Bytes on disk."""
     fingerprint: str
 
+    @property
+    def root(self) -> str:
+        """Where its source lies: `Place.of(root).child(name)` is the file."""
+        head, mark, query = self.url.partition("?") if self.url.startswith("s3://") else (self.url, "", "")
+        return head.removesuffix(self.name).rstrip("/") + mark + query
+
 
 def glob(pattern: str) -> re.Pattern[str]:
     """A glob over relative paths: `**/` any folders or none, `*` and `?` within one name."""

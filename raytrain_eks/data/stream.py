@@ -15,6 +15,7 @@ from raytrain_eks.data.order import ROWS, Cursor, Mixture, Position, permutation
 from raytrain_eks.data.packing import Batch, Rows, batch
 from raytrain_eks.data.prepared import Prepared
 from raytrain_eks.data.shards import Shards
+from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 
@@ -95,11 +96,16 @@ class Stream:
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, data: Packed, job: Job, *, rank: int, world: int, micro: int, state: dict[str, Any] | None) -> Self:
-        """The stream of a job: its seed, global batch and weights of sources."""
+    def of(cls, data: Prepared, job: Job, *, rank: int, world: int, micro: int, state: dict[str, Any] | None) -> Self:
+        """The stream of a job: its seed, global batch and weights of sources; prepared or packed on the fly."""
+        rows: Packed = data
+        if data.on_the_fly:
+            from raytrain_eks.data.packer import OnTheFly
+
+            rows = OnTheFly(data, rank=rank, world=world, bad_rows=quantity.share(job.data.bad_rows))
         weights = None if isinstance(job.data.train, str) else [source.weight for source in job.data.train]
         return cls(
-            data,
+            rows,
             seed=job.seed,
             global_sequences=job.global_sequences,
             rank=rank,
