@@ -137,7 +137,9 @@ def unknown(type: str) -> Problem:
     """The problem with a type that the catalogue does not hold."""
     family, _, size = type.partition(".")
     near = [name for name in types() if name.startswith(f"{family}.")] if size else []
-    guess = nearest(type, near or types())
+    letters = type.rstrip("0123456789.-").partition(".")[0].rstrip("0123456789")[:2]
+    alike = near or [name for name in types() if name.startswith(letters[:1])]
+    guess = nearest(type, alike)
     hint = f"did you mean `{guess}`?" if guess else "see `raytrain-eks catalog`"
     if near:
         hint += f" {family} comes as {', '.join(name.partition('.')[2] for name in near)}"

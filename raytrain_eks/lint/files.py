@@ -2,10 +2,26 @@
 
 import posixpath
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from raytrain_eks.spec.problem import SpecError
-from raytrain_eks.spec.source import Document, read_documents
+from raytrain_eks.spec.source import Document, Path, read_documents
+
+
+@dataclass
+class Written(Document):
+    """A document whose text is at hand."""
+
+    lines: list[str] = field(default_factory=list)
+    """The lines of its file."""
+
+    def plain(self, path: Path) -> str | None:
+        """The text of a scalar that stands there without quotes; None for others."""
+        if path not in self.texts or (mark := self.values.get(path)) is None:
+            return None
+        start = self.lines[mark[0] - 1][mark[1] - 1 :]
+        return self.texts[path] if start.startswith(self.texts[path]) else None
 
 
 def documents(texts: Iterable[tuple[str, str]]) -> list[Document]:
@@ -13,7 +29,11 @@ def documents(texts: Iterable[tuple[str, str]]) -> list[Document]:
     found: list[Document] = []
     for file, content in texts:
         try:
-            found += read_documents(content, file, lenient=True)
+            lines = content.splitlines()
+            found += [
+                Written(read.file, read.data, read.keys, read.values, read.texts, read.problems, lines)
+                for read in read_documents(content, file, lenient=True)
+            ]
         except SpecError as error:
             found.append(Document(file=file, data=None, problems=list(error.problems)))
     return [document for document in found if not _is_patch(document, found)]

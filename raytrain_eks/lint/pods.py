@@ -80,6 +80,8 @@ class Pod:
     """`head`, `worker group a100`, `Launcher`, `task worker`; empty for the only template of an object."""
     count: int | None
     """How many pods at most; None when nothing says, or for a daemon set (one on each node)."""
+    apart: Path | None = None
+    """Where the only container stands when it is no part of the pod spec in the document."""
 
     @property
     def title(self) -> str:
@@ -110,7 +112,7 @@ class Pod:
             for index, data in enumerate(items(self.spec.get(key))):
                 if isinstance(data, Mapping):
                     init = key == "initContainers" and data.get("restartPolicy") != "Always"
-                    found.append(Container(data, (*self.path, key, index), init))
+                    found.append(Container(data, self.apart or (*self.path, key, index), init))
         return tuple(found)
 
     @property
@@ -163,11 +165,24 @@ def pods_of(resource: Resource) -> Iterator[Pod]:
         yield from profiles(resource)
     if resource.kind in _NO_PODS:
         return
+    if resource.is_a("slinky.slurm.net", "NodeSet") and isinstance(resource.get("spec", "slurmd"), Mapping):
+        yield _node_set(resource)
+        return
     for path, spec in _pod_specs(resource.data, resource.base):
         above = get(resource.document.data, *path[:-1])
         metadata = mapping(mapping(above).get("metadata"))
         inside = path[len(resource.base) :]
         yield Pod(resource, path, spec, metadata, _role(resource, inside), _count(resource, inside))
+
+
+def _node_set(resource: Resource) -> Pod:
+    """Slinky keeps slurmd's container beside the template of its pod."""
+    template = mapping(resource.get("spec", "template"))
+    container = {"name": "slurmd", **mapping(resource.get("spec", "slurmd"))}
+    spec = {**mapping(template.get("spec")), "containers": [container]}
+    path = (*resource.base, "spec", "template", "spec")
+    count = _number(resource.get("spec", "replicas"))
+    return Pod(resource, path, spec, mapping(template.get("metadata")), "", count, (*resource.base, "spec", "slurmd"))
 
 
 def _pod_specs(value: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:

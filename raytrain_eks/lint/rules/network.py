@@ -14,6 +14,8 @@ from raytrain_eks.lint.tree import amount, get, items, mapping, text
 from raytrain_eks.spec.source import Path
 
 _EFA_VARIABLES = ("FI_EFA_USE_DEVICE_RDMA", "FI_EFA_FORK_SAFE", "FI_PROVIDER")
+_WORTH = 100 * 10**9
+"""Bits per second of EFA below which a type gains little by it: the ordinary interface is as wide."""
 _PLUGIN = "aws-efa-k8s-device-plugin"
 
 
@@ -49,7 +51,7 @@ def _without_efa(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
         if not several(pod) or pod.efa or not pod.devices:
             continue
         types = [instance(type) for type in candidates(pod, bundle) if known(type)]
-        if not types or not all(type.efa for type in types):
+        if not types or not all(type.efa and (type.efa_bandwidth or 0) >= _WORTH for type in types):
             continue
         whole = [type for type in types if any(count >= type.accelerators for count in pod.devices.values())]
         if not whole or len(whole) < len(types):

@@ -1,8 +1,10 @@
 """RT01x: texts that YAML reads as something else, and what a reader of YAML refuses."""
 
+import re
 from collections.abc import Iterator
 
 from raytrain_eks.lint.bundle import Bundle
+from raytrain_eks.lint.files import Written
 from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.resource import Resource
 from raytrain_eks.lint.tree import get, items, mapping, text
@@ -17,12 +19,12 @@ def _not_texts(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             continue
         for container in pod.containers:
             for index, entry in enumerate(items(container.data.get("env"))):
-                value = get(entry, "value")
-                if value is not None and not isinstance(value, str):
-                    yield _hit(pod.owner, (*container.path, "env", index, "value"), text(get(entry, "name")))
+                path = (*container.path, "env", index, "value")
+                if _not_text(pod.owner, path, get(entry, "value")):
+                    yield _hit(pod.owner, path, text(get(entry, "name")))
             for key in ("command", "args"):
                 for index, word in enumerate(items(container.data.get(key))):
-                    if not isinstance(word, str):
+                    if word is None or _not_text(pod.owner, (*container.path, key, index), word):
                         yield _hit(pod.owner, (*container.path, key, index), key)
         yield from _values(pod.owner, pod.spec.get("nodeSelector"), (*pod.path, "nodeSelector"))
     for resource in bundle.resources:
@@ -36,15 +38,26 @@ def _not_texts(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 
 def _values(resource: Resource, found: object, path: Path) -> Iterator[Hit]:
     for key, value in mapping(found).items():
-        if value is not None and not isinstance(value, str):
+        if _not_text(resource, (*path, key), value):
             yield _hit(resource, (*path, key), key)
+
+
+_OLD_YAML = re.compile(r"(?i:y|n|yes|no|on|off)|[-+]?0b[01_]+|[-+]?[0-9]+(_[0-9]+)+")
+"""Bare words that YAML 1.2 reads as texts and kubectl (YAML 1.1, go-yaml) as truth values or numbers."""
+
+
+def _not_text(on: Resource, path: Path, value: object) -> bool:
+    if isinstance(value, str) and isinstance(on.document, Written):
+        return _OLD_YAML.fullmatch(value) is not None and on.document.plain(path) is not None
+    return value is not None and not isinstance(value, str)
 
 
 def _hit(on: Resource, path: Path, name: str) -> Hit:
     written = on.document.texts.get(path) or text(get(on.document.data, *path))
     kind = type(get(on.document.data, *path)).__name__
     said = {"int": "a number", "float": "a number", "bool": "a truth value"}.get(kind, "no text")
-    reason = f"{name}: {written or '...'} is {said} in YAML, and a text is expected"
+    said = "a truth value or a number to kubectl" if kind == "str" else f"{said} in YAML"
+    reason = f"{name}: {written or '...'} is {said}, and a text is expected"
     return Hit(on=on, path=path, reason=reason, fix=f'write "{written}" in quotes' if written else "write a text")
 
 
@@ -64,7 +77,7 @@ RULES = (
         title="A number or truth value where a text is expected",
         why="Environment variables, labels, annotations, node selectors and arguments are texts. A bare `2e-5`, "
         "`0o17`, `true` or `8` is something else to kubectl, which refuses the object, or changes the value (2e-5 to "
-        "0.00002, 0o17 becomes 15).",
+        "0.00002, 0o17 to 15). Bare `yes`, `on` and `1_000` are texts in YAML 1.2, but not to kubectl.",
         fix="Write it in quotes.",
         check=_not_texts,
     ),

@@ -97,7 +97,7 @@ def _image_family(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
         reason = (
             f"{value}: EKS's last Amazon Linux 2 AMIs are for Kubernetes 1.32; the cluster is {settings.kubernetes}"
         )
-        yield Hit(on=owner, path=path, reason=reason, fix=_modern(owner))
+        yield Hit(on=owner, path=path, reason=reason, fix=_MODERN[owner.kind])
 
 
 def _families(bundle: Bundle) -> Iterator[tuple[Resource, Path, str]]:
@@ -108,6 +108,9 @@ def _families(bundle: Bundle) -> Iterator[tuple[Resource, Path, str]]:
         for index, term in enumerate(items(found.get("spec", "amiSelectorTerms"))):
             if (alias := text(get(term, "alias"))).startswith("al2@"):
                 yield found, (*found.base, "spec", "amiSelectorTerms", index, "alias"), alias
+    for found in bundle.of("eks.services.k8s.aws", "Nodegroup"):
+        if (family := text(found.get("spec", "amiType"))).startswith("AL2_"):
+            yield found, (*found.base, "spec", "amiType"), family
     for config in bundle.of("eksctl.io", "ClusterConfig"):
         for key in ("managedNodeGroups", "nodeGroups"):
             for index, group in enumerate(items(config.get(key))):
@@ -115,12 +118,11 @@ def _families(bundle: Bundle) -> Iterator[tuple[Resource, Path, str]]:
                     yield config, (*config.base, key, index, "amiFamily"), family
 
 
-def _modern(owner: Resource) -> str:
-    return (
-        "write amiFamily: AmazonLinux2023"
-        if owner.kind == "ClusterConfig"
-        else ("drop amiFamily and write amiSelectorTerms: [{alias: al2023@vYYYYMMDD}]")
-    )
+_MODERN = {
+    "ClusterConfig": "write amiFamily: AmazonLinux2023",
+    "Nodegroup": "write amiType: AL2023_x86_64_NVIDIA, AL2023_x86_64_NEURON or AL2023_x86_64_STANDARD",
+    "EC2NodeClass": "drop amiFamily and write amiSelectorTerms: [{alias: al2023@vYYYYMMDD}]",
+}
 
 
 IMAGES = (
