@@ -80,8 +80,28 @@ class Checkpoint(Model):
     keep_best: NonNegativeInt = Aside(1)
     """How many of the best by held-out loss stay, beside the newest; 0: none."""
 
+    keep_every: Whole | None = Aside(None)
+    """All checkpoints whose step is a multiple of this stay. None: no such."""
+
+    verify: Literal["full", "sizes", "off"] = Aside("full")
+    """What is checked of a checkpoint before it is used: the checksums of all its bytes, the sizes of its files, or
+    only its manifest. One that fails is set aside, and the one before it is taken."""
+
+    busy: Literal["wait", "skip"] = Aside("wait")
+    """What a save does while the one before it is still being written: it waits, or it is left out."""
+
+    failures: Whole = Aside(3)
+    """Saves that fail in a row before the run ends; each is told at once."""
+
     mirror: Location | None = Aside(None)
     """Where committed checkpoints are copied to, e.g. `s3://bucket/prefix`. None: nowhere."""
+
+    mirror_keep: Whole = Aside(5)
+    """How many of the newest stay in the mirror; the best stays as well."""
+
+    mirror_codec: Literal["zstd", "gzip", "planes", "none"] = Aside("zstd")
+    """How the mirror packs data. `planes` takes the bytes of floats apart before zstd; with `none` the mirror is a run
+    folder that can be trained from as it is."""
 
 
 class Evaluate(Model):
