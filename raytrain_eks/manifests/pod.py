@@ -42,16 +42,18 @@ def template(plan: ClusterPlan, pod: PodPlan) -> tuple[Body, Whys]:
     found[f"spec.volumes.{SHM}"] = pod.why["shm"]
     body: Body = {"metadata": _metadata(plan, pod, found), "spec": spec}
     whole = merged(body, pod.spec.pod)
-    return whole, {path: why for path, why in found.items() if _holds(whole, path)}
+    return whole, _after(body, whole, found) if pod.spec.pod else found
 
 
-def _holds(body: Body, path: str) -> bool:
-    """Whether the file's own piece has left a part where it was."""
-    try:
-        at(body, path)
-    except KeyError:
-        return False
-    return True
+def _after(before: Body, whole: Body, whys: Whys) -> Whys:
+    """The reasons that still hold after the file's own piece of a pod was merged, and its own where it changed them."""
+    found = Whys()
+    for path, why in whys.items():
+        try:
+            found[path] = why if at(before, path) == at(whole, path) else "as `pod` in the file says"
+        except KeyError:
+            continue
+    return found
 
 
 def _metadata(plan: ClusterPlan, pod: PodPlan, whys: Whys) -> Body:

@@ -1,7 +1,7 @@
 """Where nodes come from: who creates them, under which contract with AWS, in which network and under which identity."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -28,10 +28,20 @@ EksName = Annotated[
 
 def short(key: str, model: type[Model]) -> Any:
     """A `model` that may be written as one word, which is its field `key`: `capacity: spot`."""
-    return BeforeValidator(
-        lambda value: {key: value} if isinstance(value, str | int | bool) else value,
-        json_schema_input_type=str | model,
-    )
+
+    def spelt_out(value: object) -> object:
+        if isinstance(value, str | int | float):
+            return {key: value}
+        return mapped(value, "a word, or a mapping")
+
+    return BeforeValidator(spelt_out, json_schema_input_type=str | model)
+
+
+def mapped(value: object, expected: str) -> object:
+    """`value` when it is a mapping or a model already. Raises ValueError with what is expected."""
+    if isinstance(value, Mapping | Model):
+        return value
+    raise ValueError(f"must be {expected}")
 
 
 def _moment(value: object) -> object:
@@ -107,7 +117,9 @@ class Nodes(Model):
 
 def nodes(value: object) -> object:
     """`nodes: 4` is `{min: 4, max: 4}`."""
-    return {"min": value, "max": value} if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"min": value, "max": value}
+    return mapped(value, "a number of nodes, or a mapping such as {min: 0, max: 16}")
 
 
 class Selector(Model):

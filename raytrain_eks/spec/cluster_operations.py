@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from raytrain_eks.spec.cluster_nodes import mapped
 from raytrain_eks.spec.kubernetes import LabelName, ObjectName
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
@@ -38,7 +39,7 @@ class Monitoring(Model):
 
 def enabled(value: object) -> object:
     """`monitoring: true` is `{enabled: true}`."""
-    return {"enabled": value} if isinstance(value, bool) else value
+    return {"enabled": value} if isinstance(value, bool) else mapped(value, "true, false, or a mapping")
 
 
 MonitoringOrSwitch = Annotated[Monitoring, BeforeValidator(enabled, json_schema_input_type=Monitoring | bool)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator
 
-from raytrain_eks.spec.cluster_nodes import short
+from raytrain_eks.spec.cluster_nodes import mapped, short
 from raytrain_eks.spec.kubernetes import ObjectName, SecretKey, worded
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
@@ -62,7 +62,7 @@ def switched(value: object) -> object:
     words = {"on": True, "off": False}
     if isinstance(value, str) and value in words:
         return {"enabled": words[value]}
-    return {"enabled": value} if isinstance(value, bool) else value
+    return {"enabled": value} if isinstance(value, bool) else mapped(value, "on, off, or a mapping")
 
 
 class RedisTolerance(Model):

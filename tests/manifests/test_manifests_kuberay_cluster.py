@@ -175,6 +175,19 @@ def test_a_piece_of_a_pod_is_merged_by_keys():
     assert len(each["template"]["spec"]["containers"]) == 1
 
 
+def test_a_reason_goes_with_what_the_file_has_changed():
+    row = {
+        "name": "ray-worker",
+        "env": [{"name": "FI_PROVIDER", "$patch": "delete"}],
+        "resources": {"limits": {"cpu": 9}},
+    }
+    found = cluster(**one_group(pod={"spec": {"containers": [row]}}))
+    base = "spec.workerGroupSpecs.g.template.spec.containers.ray-worker"
+    assert f"{base}.env.FI_PROVIDER" not in found.whys
+    assert found.whys[f"{base}.resources.limits.cpu"] == "as `pod` in the file says"
+    assert "p5.48xlarge" in found.whys[f"{base}.resources.requests.cpu"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
