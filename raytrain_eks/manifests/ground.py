@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from raytrain_eks.manifests.kuberay_cluster import AUTOSCALER
 from raytrain_eks.manifests.metadata import labels, metadata
 from raytrain_eks.manifests.object import Object
 from raytrain_eks.plan import fit
@@ -108,8 +109,10 @@ def network_policy(plan: ClusterPlan) -> Object:
 
 
 def totals(plan: ClusterPlan) -> dict[str, Decimal]:
-    """Resource -> the most that head and all groups can ask for together; memory in bytes."""
+    """Resource -> the most that head, its autoscaler and all groups can ask for together; memory in bytes."""
     found = {"cpu": plan.head.cpu, "memory": plan.head.memory}
+    if plan.autoscales:
+        found = {name: amount + quantity.parse(AUTOSCALER["requests"][name]) for name, amount in found.items()}
     for group in plan.groups:
         found["cpu"] += group.cpu * group.max_pods
         found["memory"] += group.memory * group.max_pods
