@@ -67,6 +67,12 @@ def build(job: "Job", model: Module, *, rank: int, world: int, micro: int, accum
         from raytrain_eks.train.engines.xla import XlaEngine
 
         return XlaEngine(job, model, rank=rank, world=world, accumulation=accumulation)
+    from raytrain_eks.train.engines.common import native_device
+
+    if native_device() is not None:
+        from raytrain_eks.train.engines.neuron import NeuronEngine
+
+        return NeuronEngine(job, model, rank=rank, world=world)
     from raytrain_eks.train.engines.torch import TorchEngine
 
     return TorchEngine(job, model, rank=rank, world=world)

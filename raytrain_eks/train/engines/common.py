@@ -13,13 +13,26 @@ from raytrain_eks.train.loss import attention_mask, summed_loss
 
 
 def device_of_worker(local_rank: int) -> torch.device:
-    """The device of a worker process: its own GPU where there is one, else the CPU.
+    """The device of a worker process: its own GPU or NeuronCore where there is one, else the CPU.
 
     Ray narrows CUDA_VISIBLE_DEVICES to the node's devices of this job, so the local rank is the index.
     """
+    if (neuron := native_device(local_rank)) is not None:
+        return neuron
     if torch.cuda.is_available():
         return torch.device("cuda", local_rank % torch.cuda.device_count())
     return torch.device("cpu")
+
+
+def native_device(local_rank: int = 0) -> torch.device | None:
+    """The NeuronCore of this process; None without TorchNeuron, or where it finds no device.
+
+    Ray gives each worker its own cores, so it usually sees one; where all of the node's are seen it takes its own.
+    """
+    module = getattr(torch, "neuron", None)
+    if torch._C._get_privateuse1_backend_name() != "neuron" or module is None or not module.is_available():
+        return None
+    return torch.device("neuron", local_rank % module.device_count())
 
 
 def weight_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

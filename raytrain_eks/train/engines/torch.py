@@ -31,7 +31,7 @@ class TorchEngine(TensorEngine):
             lr=job.optimizer.learning_rate,
             betas=job.optimizer.betas,
             eps=job.optimizer.eps,
-            fused=True,
+            fused=self.device.type in ("cpu", "cuda"),
         )
         self.module: nn.Module = self.model
         if world > 1:

@@ -24,17 +24,34 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from raytrain_eks.checkpoint.chunk import Chunk, share_out
-from raytrain_eks.checkpoint.restore import Reader
+from raytrain_eks.checkpoint.reader import Reader
 from raytrain_eks.spec.engine import Xla
 from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train.compile_guard import CompileGuard, Shapes, shapes_of
-from raytrain_eks.train.engines.common import TensorEngine, evaluating, wants_autocast, weight_groups
+from raytrain_eks.train.engines.common import evaluating, wants_autocast, weight_groups
+from raytrain_eks.train.engines.graph import GraphEngine, moved
 from raytrain_eks.train.engines.graph_adamw import GraphAdamW
-from raytrain_eks.train.loss import explicit_mask
 from raytrain_eks.train.state import MOMENTS, STEP, moment_name, stored_weights, weight_name
 
 BUCKET = 50 * 2**20
 """Bytes of gradients that are summed at once; the default of Neuron's own training code."""
+
+
+def import_torch_xla() -> Any:
+    """torch_xla. Raises SpecError where it is not installed.
+
+    Never at the top of a module: it reads its environment once, when imported, so the Ray backend comes first.
+    """
+    try:
+        import torch_xla
+    except ModuleNotFoundError as error:
+        if error.name != "torch_xla":
+            raise
+        rule = "needs torch_xla with the torch of its release, which this environment does not have"
+        fix = "use the neuron-trn1 image (requirements/neuron-trn1.txt), or another engine"
+        raise SpecError([Problem(path="engine.kind", value="xla", rule=rule, fix=fix)]) from None
+    return torch_xla
 
 
 def compilations() -> int:
@@ -45,15 +62,12 @@ def compilations() -> int:
     return int(found[0]) if found else 0
 
 
-class XlaEngine(TensorEngine):
+class XlaEngine(GraphEngine):
     """A replica of the model on one XLA device, NeuronCore or CPU."""
 
     def __init__(self, job: Job, model: nn.Module, *, rank: int, world: int, accumulation: int):
-        # Not at the top: torch_xla reads its environment once, when it is imported, so the Ray backend comes first.
-        import torch_xla
-
         assert isinstance(job.engine, Xla)
-        self.xla = torch_xla
+        self.xla = torch_xla = import_torch_xla()
         self.rank, self.world, self.accumulation = rank, world, accumulation
         self.device = torch_xla.device()
         self.clip = job.optimizer.clip
@@ -72,10 +86,6 @@ class XlaEngine(TensorEngine):
         torch_xla.sync()
         self.shapes: Shapes = ()
         self.guard = CompileGuard(compilations, warmup=job.engine.warmup, new_graph=job.engine.new_graph)
-
-    def mask(self, segments: Tensor) -> Tensor:
-        """Which positions see which, always explicit: whether a row is one document must not change the graph."""
-        return explicit_mask(segments)
 
     def forward(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """The summed loss of one micro-batch."""
@@ -119,19 +129,6 @@ class XlaEngine(TensorEngine):
             loss = self.forward(self.model, batch)
             self.xla.sync()
         return loss
-
-    def read(self, *values: Tensor) -> list[float]:
-        """The only place where the host waits for the device; values that have been computed come as they are, since
-        stacking them on the device would be a graph of its own for each number of values."""
-        return [float(value.detach().cpu()) for value in values]
-
-    def reduce(self, *values: float) -> list[float]:
-        """Sums over all ranks, in float64, between the hosts: a NeuronCore has no float64."""
-        if self.world == 1:
-            return list(values)
-        total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
-        return total.tolist()  # type: ignore[no-any-return]
 
     def _state(self) -> dict[str, Tensor]:
         state = {weight_name(name): tensor for name, tensor in stored_weights(self.model).items()}
@@ -195,22 +192,6 @@ class AttentionInBf16(TorchFunctionMode):
 def stored_type(tensor: Tensor) -> torch.dtype:
     """The type of a tensor in a checkpoint: bf16 weights are stored in fp32, as every engine's."""
     return torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-
-
-def moved(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model on another device, tied weights still tied.
-
-    `Module.to` makes a new parameter for every place of a tied one when memory cannot be shared between the devices.
-    """
-    places: dict[int, list[tuple[nn.Module, str]]] = {}
-    for module in model.modules():
-        for name, weight in module.named_parameters(recurse=False, remove_duplicate=False):
-            places.setdefault(id(weight), []).append((module, name))
-    model = model.to(device)
-    for (first, kept), *others in places.values():
-        for module, name in others:
-            setattr(module, name, getattr(first, kept))
-    return model
 
 
 def sum_over_ranks(gradients: list[Tensor]) -> None:
