@@ -117,6 +117,7 @@ def instance(type: str) -> Instance:
     return _read(dict(zip(_header(), next(csv.reader([line])), strict=True)))
 
 
+@cache
 def known(type: str) -> bool:
     """Whether the catalogue holds a type."""
     return bool(type) and f"\n{type}," in _text()

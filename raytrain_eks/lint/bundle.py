@@ -24,6 +24,22 @@ class Bundle:
         """Every pod template of every object, in order."""
         return tuple(pod for resource in self.resources for pod in pods_of(resource))
 
+    def pods_of(self, resource: Resource) -> list[Pod]:
+        """The pod templates of one object."""
+        return self._by_owner.get(id(resource), [])
+
+    @cached_property
+    def _by_owner(self) -> dict[int, list[Pod]]:
+        found: dict[int, list[Pod]] = {}
+        for pod in self.pods:
+            found.setdefault(id(pod.owner), []).append(pod)
+        return found
+
+    @cached_property
+    def daemons(self) -> tuple[Pod, ...]:
+        """The pods of daemon sets."""
+        return tuple(pod for pod in self.pods if pod.daemon)
+
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
         """Every group of nodes that the bundle offers: Karpenter node pools, managed node groups."""
@@ -31,7 +47,14 @@ class Bundle:
 
     def of(self, group: str, *kinds: str) -> Iterator[Resource]:
         """The objects of some kinds of an API group."""
-        return (resource for resource in self.resources if resource.is_a(group, *kinds))
+        return (resource for kind in kinds for resource in self._by_kind.get((group, kind), ()))
+
+    @cached_property
+    def _by_kind(self) -> dict[tuple[str, str], list[Resource]]:
+        found: dict[tuple[str, str], list[Resource]] = {}
+        for resource in self.resources:
+            found.setdefault((resource.group, resource.kind), []).append(resource)
+        return found
 
     def has(self, kind: str, name: str, namespace: str | None = None) -> bool:
         """Whether the bundle holds an object of that kind and name (and namespace, where one is given)."""
@@ -44,11 +67,6 @@ class Bundle:
     @cached_property
     def _cluster_names(self) -> frozenset[tuple[str, str]]:
         return frozenset((resource.kind, resource.name) for resource in self.resources)
-
-    @property
-    def has_multiple_files(self) -> bool:
-        """Whether the documents come from more than one file."""
-        return len({document.file for document in self.documents}) > 1
 
 
 def bundle(documents: Iterable[Document | Mapping[str, Any]]) -> Bundle:

@@ -87,7 +87,7 @@ class Pod:
     def title(self) -> str:
         return f"{self.owner.title} {self.role}".strip()
 
-    @property
+    @cached_property
     def daemon(self) -> bool:
         return self.owner.is_a("apps", "DaemonSet")
 

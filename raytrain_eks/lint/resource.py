@@ -21,20 +21,20 @@ class Resource:
     def data(self) -> Mapping[str, Any]:
         return mapping(get(self.document.data, *self.base))
 
-    @property
+    @cached_property
     def kind(self) -> str:
         return text(self.data.get("kind"))
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return text(self.data.get("apiVersion"))
 
-    @property
+    @cached_property
     def group(self) -> str:
         """API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
-    @property
+    @cached_property
     def name(self) -> str:
         return text(get(self.data, "metadata", "name")) or text(get(self.data, "metadata", "generateName"))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import cache
 
 from raytrain_eks.catalog.instance import Instance, instance, instances, known, unknown
 from raytrain_eks.lint.bundle import Bundle
@@ -42,8 +43,8 @@ def candidates(pod: Pod, bundle: Bundle) -> list[str]:
 def overhead(bundle: Bundle, settings: Settings, type: str) -> dict[str, Decimal]:
     """What daemon sets take of a node of a type: EKS's own, and those of the files that run there."""
     total = {"cpu": settings.daemon_cpu, "memory": settings.daemon_memory}
-    for pod in bundle.pods:
-        if pod.daemon and _runs_on(pod, type, bundle):
+    for pod in bundle.daemons:
+        if _runs_on(pod, type, bundle):
             for name, value in pod.requests.items():
                 total[name] = total.get(name, Decimal(0)) + value
     return total
@@ -92,6 +93,7 @@ def _device(name: str) -> bool:
 
 
 def _too_large(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    taken = cache(lambda type: overhead(bundle, settings, type))
     for pod in bundle.pods:
         if not pod.containers or not pod.requests or pod.daemon:
             continue
@@ -101,7 +103,7 @@ def _too_large(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             continue
         if not types or not all(known(type) for type in types):
             continue
-        shortages = {type: _lacking(pod, instance(type), overhead(bundle, settings, type)) for type in types}
+        shortages = {type: _lacking(pod, instance(type), taken(type)) for type in types}
         if all(shortages.values()):
             type = min(types, key=lambda name: (len(shortages[name]), -_roominess(instance(name)), name))
             yield from (_shortage(pod, type, name, most, types) for name, most in shortages[type].items())

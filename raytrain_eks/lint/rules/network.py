@@ -29,7 +29,7 @@ def _speaks_of_efa(pod: Pod) -> Path | None:
 
 def _environment_alone(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for resource in bundle.resources:
-        pods = [pod for pod in bundle.pods if pod.owner is resource]
+        pods = bundle.pods_of(resource)
         if any(pod.efa for pod in pods):
             continue
         for pod in pods:

@@ -58,8 +58,7 @@ def clusters(bundle: Bundle) -> Iterator[Cluster]:
     for kind, steps in _WHERE.items():
         for owner in bundle.of("ray.io", kind):
             if spec := mapping(owner.get(*steps)):
-                pods = tuple(pod for pod in bundle.pods if pod.owner is owner)
-                yield Cluster(owner, (*owner.base, *steps), spec, pods)
+                yield Cluster(owner, (*owner.base, *steps), spec, tuple(bundle.pods_of(owner)))
 
 
 def _head_on_accelerators(bundle: Bundle, settings: Settings) -> Iterator[Hit]:

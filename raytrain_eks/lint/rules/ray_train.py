@@ -12,7 +12,7 @@ from raytrain_eks.lint.resource import Resource
 def _trees(bundle: Bundle) -> Iterator[tuple[Resource, Program, ast.Module]]:
     """Every Python program that speaks of TorchTrainer."""
     for resource in bundle.resources:
-        for program in programs(resource, [pod for pod in bundle.pods if pod.owner is resource]):
+        for program in programs(resource, bundle.pods_of(resource)):
             if "TorchTrainer" not in program.text:
                 continue
             try:

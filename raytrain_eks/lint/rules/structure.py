@@ -75,9 +75,9 @@ def _places(resource: Resource, level: Level) -> Iterator[tuple[Path, object]]:
 
 
 def _levels_of(bundle: Bundle) -> Iterator[tuple[Resource, Level, Path, object]]:
-    for resource in bundle.resources:
-        for level in _levels():
-            if (level.group, level.kind) == (resource.api_version, resource.kind):
+    for level in _levels():
+        for resource in bundle.of(level.group.rpartition("/")[0], level.kind):
+            if resource.api_version == level.group:
                 for path, value in _places(resource, level):
                     yield resource, level, path, value
 

@@ -22,7 +22,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 def _texts(bundle: Bundle) -> Iterator[tuple[Program, Hit]]:
     """Every program, with a hit at its place to be filled in."""
     for resource in bundle.resources:
-        pods = [pod for pod in bundle.pods if pod.owner is resource and resource.kind != "ConfigMap"]
+        pods = [] if resource.kind == "ConfigMap" else bundle.pods_of(resource)
         for program in programs(resource, pods):
             yield program, Hit(on=resource, path=program.path, reason="", fix="")
 
