@@ -247,6 +247,12 @@ def _sizes(
         cpu, memory = (quantity.parse(str(value)) for value in given.values())
         return cpu, memory, {"cpu": written, "memory": written}
     assert instance is not None
+    if limit.cpu <= 0 or limit.memory <= 0:
+        fix = "take a larger one: raytrain-eks catalog lists them"
+        problems.append(
+            Problem(path=f"{path}.instance", value=instance.type, rule=f"is too small: {limit.why}", fix=fix)
+        )
+        return None
     found = [
         problem
         for word, value in given.items()

@@ -124,6 +124,7 @@ def test_neuron_cores_are_counted_as_ray_counts_them(group, cores):
         ({"instance": "p4d.24xlarge"}, {"zone": None}, "workers.g0.zone", "us-west-2a"),
         ({"instance": "trn1.32xlarge"}, {"ray": {}}, "workers.g0.image", "Neuron"),
         ({"instance": "p4d.24xlarge", "memory": "8Gi", "shm": "8Gi"}, {}, "workers.g0.shm", "part of the pod's memory"),
+        ({"instance": "m6i.2xlarge"}, {"head": {"instance": "t3.small"}}, "head.instance", "too small"),
         ({"instance": "m6i.2xlarge"}, {"head": {"instance": "g5.2xlarge"}}, "head.instance", "runs no training"),
         (
             {"instance": "p4d.24xlarge", "accelerators": 4},
@@ -167,6 +168,12 @@ def test_nodes_that_exist_already_are_not_selected_by_labels_that_nobody_gives()
 @pytest.mark.parametrize(("cpu", "expected"), [("500m", 1), ("1", 1), ("1500m", 1), ("2", 2), ("95.9", 95)])
 def test_a_fraction_of_a_cpu_is_rounded_down_but_never_to_nothing(cpu, expected):
     assert fit.num_cpus(quantity.parse(cpu)) == expected
+
+
+def test_a_node_without_a_source_needs_numbers():
+    assert "no source says" in problems({"instance": "p6e-gb200.36xlarge"})["workers.g0.cpu"]
+    group = {"instance": "p6e-gb200.36xlarge", "cpu": 140, "memory": "900Gi"}
+    assert plan(group).groups[0].resources["nvidia.com/gpu"] == "4"
 
 
 def test_every_decision_has_its_reason():
