@@ -68,8 +68,7 @@ def prepare(
     storage cannot be written.
     """
     files = list_sources(job.data)
-    name = content_hash(job, files)
-    folder = Place.of(getattr(storage, "url", storage)).child(FOLDER).child(name)
+    folder = _folder(job, files, storage)
     roots = [listed[0].root for listed in files.sources]
     if folder.child(INDEX).exists():
         return Prepared.load(folder.url)
@@ -84,8 +83,8 @@ def prepare(
     wanted = [*(units.train if job.data.prepare else ()), *units.eval]
     counts = _pack_all(work, wanted, say, execute)
     _check(job, units, counts)
-    index_of = {"hash": name, "files": files.count, "bytes": files.bytes, "held_out_files": units.held_out_files}
-    content = _index(index_of, units, counts, work.recipe)
+    about = {"hash": content_hash(job, files), "files": files.count, "bytes": files.bytes}
+    content = _index(about | {"held_out_files": units.held_out_files}, units, counts, work.recipe)
     if not job.data.prepare:
         folder.child(UNITS).write(json.dumps([_portable(unit) for unit in units.train]).encode())
         recipe = {key: value for key, value in asdict(work.recipe).items() if key != "tokenizer"}
@@ -97,6 +96,19 @@ def prepare(
     text = f"{train.tokens} tokens in {train.rows} sequences of {prepared.sequence_length}, fill {prepared.fill:.3f}"
     say(f"data: {text}" if job.data.prepare else f"data: {len(units.train)} units, packed while training runs")
     return prepared
+
+
+def find(job: Job, storage: object) -> Prepared | None:
+    """The complete prepared data of a job as its files are now; None where it is missing, or made from other files.
+
+    Raises SpecError where a source cannot be listed.
+    """
+    folder = _folder(job, list_sources(job.data), storage)
+    return Prepared.load(folder.url) if folder.child(INDEX).exists() else None
+
+
+def _folder(job: Job, files: Files, storage: object) -> Place:
+    return Place.of(getattr(storage, "url", storage)).child(FOLDER).child(content_hash(job, files))
 
 
 def _portable(unit: Unit) -> dict[str, Any]:
