@@ -37,6 +37,7 @@ SINCE: dict[Path, Version] = {
     ("networkPolicy",): (1, 7, 0),
     ("tlsOptions",): (1, 7, 0),
     ("historyServerOptions",): (1, 7, 0),
+    ("autoscalerOptions", "version"): (1, 4, 0),
     ("autoscalerOptions", "args"): (1, 7, 0),
     ("autoscalerOptions", "command"): (1, 7, 0),
     ("gcsFaultToleranceOptions", "backend"): (1, 7, 0),
