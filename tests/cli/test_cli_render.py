@@ -1,6 +1,7 @@
 """`render` and `diff` as a person calls them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,22 @@ def test_gitops_writes_a_repository_that_holds_several_clusters(tmp_path):
     assert waves == sorted(waves)
     [application] = read_documents((repository / "clusters" / "gpu-a100.application.yaml").read_text(), "a")
     assert application.data["spec"]["source"]["path"] == "clusters/gpu-a100"
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not here")
+def test_kustomize_builds_the_repository_to_the_same_objects(tmp_path):
+    assert call(render, A100, "--gitops", tmp_path).exit_code == 0
+    folder = tmp_path / "clusters" / "gpu-a100"
+    run = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=False, text=True)
+    assert run.returncode == 0, run.stderr
+    delivered = tmp_path / "delivered.yaml"
+    delivered.write_text(run.stdout)
+    changes = json.loads(call(diff, A100, delivered, "-o", "json").stdout)
+    assert {change["path"].rpartition("/")[2] for change in changes} <= {
+        "sync-wave",
+        "sync-options",
+        "metadata.annotations",
+    }
 
 
 def test_gitops_without_a_repository_says_what_to_write(tmp_path, capsys):
