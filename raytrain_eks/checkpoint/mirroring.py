@@ -104,6 +104,7 @@ def watch(
     *,
     every: float,
     resume: bool,
+    latest: bool = True,
     stop: threading.Event,
     tell: Callable[[str, dict[str, Any]], None],
     names: Sequence[str] = (),
@@ -111,7 +112,7 @@ def watch(
     """Mirror all runs of a storage (or those of `names`) until `stop` is set, and once more then.
 
     `make` gives the mirror of a run by its name; `tell` gets the run's name and an event. With `resume`, runs that the
-    mirror has and the storage has not are brought back first, each with its newest checkpoint.
+    mirror has and the storage has not are brought back first, with `latest` each with its newest checkpoint.
     """
     watched: dict[str, Watched] = {}
 
@@ -121,7 +122,8 @@ def watch(
         return watched[name]
 
     if resume:
-        bring_back(make, names or [entry.name for entry in make("any").copy.parent.entries() if entry.is_folder], tell)
+        known = [entry.name for entry in make("any").copy.parent.entries() if entry.is_folder]
+        bring_back(make, names or known, tell, latest=latest)
     while True:
         is_last = stop.is_set()
         present = [entry.name for entry in storage.entries() if entry.is_folder and not entry.name.startswith(".")]
@@ -135,7 +137,11 @@ def watch(
 
 
 def bring_back(
-    make: Callable[[str], Mirror], names: Sequence[str], tell: Callable[[str, dict[str, Any]], None]
+    make: Callable[[str], Mirror],
+    names: Sequence[str],
+    tell: Callable[[str, dict[str, Any]], None],
+    *,
+    latest: bool = True,
 ) -> None:
     """Bring runs back that only the mirror has. Raises OSError when the mirror does not answer: to begin anew without
     what it holds would lose it."""
@@ -143,7 +149,7 @@ def bring_back(
 
     for name in names:
         mirror = make(name)
-        if not mirror.bring_identity():
+        if not mirror.bring_identity() or not latest:
             continue
         for step in reversed(mirror.missing()):
             try:

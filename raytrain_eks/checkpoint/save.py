@@ -66,6 +66,7 @@ class _Pending:
     rank_meta: dict[str, Any]
     loss: float | None
     begun: float
+    stalled: float = 0.0
     thread: threading.Thread | None = None
 
 
@@ -182,10 +183,10 @@ class Saver:
         self._buffer.take(chunks)
         self._saves += 1
         pending = _Pending(step, f"{self._nonce}{self._saves:04x}", meta, rank_meta or {}, loss, time.perf_counter())
+        self.stalled = pending.stalled = time.perf_counter() - began
         pending.thread = threading.Thread(target=self._background, args=(pending,), name="checkpoint", daemon=True)
         self._pending = pending
         pending.thread.start()
-        self.stalled = time.perf_counter() - began
         return True
 
     @property
@@ -299,8 +300,9 @@ class Saver:
         )
         self._publish(manifest)
         self.committed = manifest
-        seconds = time.perf_counter() - pending.begun
-        self.tell({"event": "checkpoint", "step": pending.step, "bytes": bytes_of, "took": round(seconds, 3)})
+        took, stalled = round(time.perf_counter() - pending.begun, 3), round(pending.stalled, 4)
+        event = {"event": "checkpoint", "step": pending.step, "bytes": bytes_of, "took": took, "stalled": stalled}
+        self.tell(event)
         prune(self.run, self.keep, newest=(self.attempt.number, pending.token), say=log.info)
         if self.after_commit is not None:
             self.after_commit(manifest)

@@ -1,9 +1,9 @@
 """How often to save: the interval that loses the least to saving and to training again what a failure undid.
 
-Young 1974, "A first order approximation to the optimum checkpoint interval" (CACM 17): sqrt(2 C M). Daly 2006, "A higher
-order estimate of the optimum checkpoint interval for restart dumps" (FGCS 22), equation 37, which holds where C is not
-small against M: sqrt(2 C M) (1 + 1/3 sqrt(C / 2M) + 1/9 C / 2M) - C for C < 2M, else M. C is the time for which a save
-stalls training, M the mean time between failures of the whole job.
+Young 1974, "A first order approximation to the optimum checkpoint interval" (CACM 17): sqrt(2 C M). Daly 2006, "A
+higher order estimate of the optimum checkpoint interval for restart dumps" (FGCS 22), equation 37, which also holds
+where C is not small against M: sqrt(2 C M) (1 + 1/3 sqrt(C / 2M) + 1/9 C / 2M) - C for C < 2M, else M. C is the time
+for which a save stalls training, M the mean time between failures of the whole job.
 """
 
 from dataclasses import dataclass
