@@ -41,9 +41,17 @@ def command(
         gates=dict(_gates(feature_gates)),
         external=frozenset(map(_declared, external)),
     )
-    report = examine(documents(_texts(files)), settings)
+    read = documents(_texts(files))
+    report = examine(read, settings)
     data = {"findings": [finding.as_data() for finding in report.findings], "silenced": report.silenced}
     out.write(output, data, table=lambda: "\n".join(map(str, report.findings)))
+    for document in read:
+        if (
+            isinstance(document.data, dict)
+            and "apiVersion" not in document.data
+            and document.data.get("kind") == "Cluster"
+        ):
+            click.echo(f"{document.file} is a cluster file: `raytrain-eks render` lints what it becomes", err=True)
     click.echo(_summary(report), err=True)
     if report.findings:
         raise SystemExit(Outcome.FINDINGS)
@@ -110,6 +118,8 @@ def _summary(report: "Report") -> str:
 
     errors = sum(finding.severity == "error" for finding in report.findings)
     warnings = len(report.findings) - errors
+    if not report.objects and not report.findings:
+        return "no Kubernetes object is in these files"
     parts: list[Any] = [counted(report.objects, "object"), counted(errors, "error"), counted(warnings, "warning")]
     if report.silenced:
         each = ", ".join(f"{rule} {number}" for rule, number in sorted(report.silenced.items()))

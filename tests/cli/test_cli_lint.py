@@ -110,3 +110,14 @@ def test_an_empty_folder_and_a_file_that_is_no_text(capsys, tmp_path):
     code, _, error = run(capsys, tmp_path)
     assert code == 3
     assert "not UTF-8" in error
+
+
+def test_what_is_no_object_is_said(capsys, tmp_path):
+    (tmp_path / "values.yaml").write_text("replicas: 1\n")
+    (tmp_path / "mine.yaml").write_text("kind: Cluster\nname: mine\n")
+    code, shown, said = run(capsys, tmp_path)
+    assert (code, shown) == (0, "")
+    assert said.splitlines() == [
+        f"{tmp_path}/mine.yaml is a cluster file: `raytrain-eks render` lints what it becomes",
+        "no Kubernetes object is in these files",
+    ]

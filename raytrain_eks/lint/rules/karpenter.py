@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 
 from raytrain_eks.catalog.instance import instance, known
 from raytrain_eks.lint.bundle import Bundle
 from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.nodes import Offer, unmet, untolerated
 from raytrain_eks.lint.resource import Resource
-from raytrain_eks.lint.tree import get, items, mapping, text
+from raytrain_eks.lint.tree import amount, get, items, mapping, text
 
 _INSTALLERS = re.compile(
     r"aws-efa-installer|efa_installer\.sh|yum\.repos\.neuron\.amazonaws\.com|aws-neuronx-(dkms|runtime|collectives|tools)"
@@ -70,6 +71,24 @@ def _consolidation(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             reason = "consolidation may move running pods off underused nodes, and a training dies with one of its pods"
             fix = 'write consolidationPolicy: WhenEmpty, or annotate the pods karpenter.sh/do-not-disrupt: "true"'
             yield Hit(on=offer.owner, path=path, reason=reason, fix=fix)
+
+
+def _limits(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
+    for offer in _pools(bundle):
+        types = [instance(type) for type in offer.types if known(type)]
+        for name, value in mapping(offer.owner.get("spec", "limits")).items():
+            limit = amount(value)
+            counts = {"cpu": [Decimal(type.vcpu) for type in types], "memory": [type.memory for type in types]}
+            sizes = counts.get(name) or [type.allocatable(name) or Decimal(0) for type in types if "/" in name]
+            if limit is None or not sizes or not min(sizes) or limit >= min(sizes):
+                continue
+            smallest = min(sizes)
+            said = f"{smallest / 2**30:.0f}Gi" if name == "memory" else f"{smallest:f}"
+            reason = (
+                f"limits.{name} is {text(value)}, and the smallest node of the pool has {said}: none is ever started"
+            )
+            path = (*offer.owner.base, "spec", "limits", name)
+            yield Hit(on=offer.owner, path=path, reason=reason, fix=f"write at least {said}, times the nodes wanted")
 
 
 def _reserved(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
@@ -137,6 +156,15 @@ RULES = (
         "makes nodes late and breaks with the next release; recipes for Amazon Linux 2 (yum) break on 2023.",
         fix="Leave it out, and select the AMI by an al2023 alias.",
         check=_user_data,
+    ),
+    Rule(
+        id="RT606",
+        severity="error",
+        title="A pool's limit below one node",
+        why="Karpenter counts the whole node against the pool's limits before it starts it. A limit below the smallest "
+        "type of the pool means no node at all, and pods stay Pending.",
+        fix="Write the resource of one node, times the most nodes that are wanted.",
+        check=_limits,
     ),
     Rule(
         id="RT605",

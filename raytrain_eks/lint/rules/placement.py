@@ -141,6 +141,7 @@ def _zones(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             wanted = next(wanted for wanted in offer.requirements if wanted.key == ZONE)
             reason = f"a group with EFA spans {', '.join(offer.zones)}, and EFA does not reach over zones"
             yield Hit(on=offer.owner, path=wanted.path, reason=reason, fix="name one zone; one group for each zone")
+    yield from _volumes_elsewhere(bundle)
     found = list(_places(bundle))
     regions = Counter(_region(zone) for _, _, zone in found)
     if len(regions) > 1:
@@ -149,6 +150,42 @@ def _zones(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             if _region(zone) != usual:
                 reason = f"{zone} lies in another region than the rest of these files ({usual})"
                 yield Hit(on=owner, path=path, reason=reason, fix=f"a cluster has one region: name a zone of {usual}")
+
+
+def _volumes_elsewhere(bundle: Bundle) -> Iterator[Hit]:
+    """Pods whose volume lies in a zone that their node selector, or every group that they may use, excludes."""
+    volumes = {
+        volume.name: {zone for _, _, zone in _volume_zones(volume)} for volume in bundle.of("", "PersistentVolume")
+    }
+    bound = {
+        (claim.namespace, claim.name): volumes.get(text(claim.get("spec", "volumeName")), set())
+        for claim in bundle.of("", "PersistentVolumeClaim")
+    }
+    for pod in bundle.pods:
+        for data, path, _ in pod.volumes("persistentVolumeClaim"):
+            lying = bound.get((pod.owner.namespace, text(data.get("claimName"))), set())
+            running = _zones_of(pod, bundle)
+            if lying and running and not lying & running:
+                reason = (
+                    f"the volume lies in {', '.join(sorted(lying))}, and the pod runs in {', '.join(sorted(running))}"
+                )
+                fix = "use a volume in the pod's zone, or run the pod where the volume is"
+                yield Hit(on=pod.owner, path=(*path, "claimName"), reason=reason, fix=fix)
+
+
+def _zones_of(pod: Pod, bundle: Bundle) -> set[str]:
+    """The zones that the pod may run in, as far as the files say; empty when nothing says."""
+    own = {
+        value
+        for term in terms(pod)
+        for wanted in term
+        if OLD.get(wanted.key, wanted.key) == ZONE and wanted.operator == "In"
+        for value in wanted.values
+    }
+    if own:
+        return own
+    groups = _suitable(pod, bundle) if particular(pod) else []
+    return {zone for offer in groups for zone in offer.zones} if all(offer.zones for offer in groups) else set()
 
 
 def _for_efa(offer: Offer, bundle: Bundle) -> bool:

@@ -99,14 +99,14 @@ _MPI_FLAGS = {
     "--kubectl-delivery-image",
     "--processing-resource-type",
 }
-"""Flags of the operator up to 0.2 (cmd/mpi-operator/app/options); none of them exists from 0.3 on."""
+"""Flags of earlier operators (cmd/mpi-operator/app/options/options.go); none of them exists from 0.4.0 on."""
 
 
 def _mpi_operator(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for pod in bundle.pods:
         for container in pod.main:
             version = re.search(r"mpi-operator:v?(\d+)\.(\d+)", container.image)
-            if not version or (int(version[1]), int(version[2])) < (0, 3):
+            if not version or (int(version[1]), int(version[2])) < (0, 4):
                 continue
             for key in ("command", "args"):
                 for index, word in enumerate(items(container.data.get(key))):
@@ -191,7 +191,7 @@ RULES = (
         severity="error",
         title="A flag that mpi-operator does not have",
         why="Go's flag package ends the program at an unknown flag, so the operator is in a crash loop. They went "
-        "with the v1 operator; from 0.3 on workers are reached by SSH.",
+        "with the v1 operator; from 0.4 on workers are reached by SSH.",
         fix="Install the operator from its own manifests (deploy/v2beta1/mpi-operator.yaml), with CRD and RBAC.",
         check=_mpi_operator,
     ),

@@ -197,7 +197,7 @@ def _ports(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             for index, port in enumerate(items(container.data.get("ports"))):
                 name = text(get(port, "name"))
                 if get(port, "containerPort") == 6379 and name not in ("", "gcs-server"):
-                    reason = f"port 6379 is named {name}, and KubeRay finds the GCS by the name gcs-server"
+                    reason = f"port 6379 is named {name}, and KubeRay's name for the GCS is gcs-server"
                     path = (*container.path, "ports", index)
                     yield Hit(on=cluster.owner, path=path, reason=reason, fix="write name: gcs-server")
 
@@ -259,8 +259,8 @@ RULES = (
         id="RT816",
         severity="warning",
         title="The GCS port under another name",
-        why="KubeRay looks for the port named gcs-server to build the head service and its probes, and otherwise adds "
-        "its own beside the one that is there (controllers/ray/utils, `GcsServerPortName`).",
+        why="The head service takes the names of the container's ports (controllers/ray/common/service.go). KubeRay's "
+        "name for the GCS is gcs-server (`GcsServerPortName`), and what looks for it by name does not find another.",
         fix="Write name: gcs-server, or leave the ports out.",
         check=_ports,
     ),

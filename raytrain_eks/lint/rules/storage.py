@@ -58,8 +58,8 @@ def _throughputs(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 def _sizes(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     classes = {
         found.name: text(fields.get("deploymentType")) or "SCRATCH_1"
-        for found, _, fields, _ in _lustre(bundle)
-        if found.kind == "StorageClass"
+        for found, _, fields, storage in _lustre(bundle)
+        if found.kind == "StorageClass" and storage == "SSD"
     }
     for claim in bundle.of("", "PersistentVolumeClaim"):
         kind = classes.get(text(claim.get("spec", "storageClassName")))

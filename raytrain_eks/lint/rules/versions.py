@@ -128,7 +128,7 @@ _MODERN = {
 IMAGES = (
     (
         re.compile(r"(^|/)rayproject/ray-ml:"),
-        "the ray-ml images are discontinued (no tag after Ray 2.31)",
+        "the ray-ml images are discontinued",
         "use rayproject/ray and install what is needed, or an image of your own",
     ),
     (
