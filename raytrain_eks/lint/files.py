@@ -40,7 +40,9 @@ def documents(texts: Iterable[tuple[str, str]]) -> list[Document]:
 
 
 def _is_patch(document: Document, all: list[Document]) -> bool:
-    """Whether a Kustomization among the documents takes this one as a patch: a part of an object, not an object."""
+    """Whether this is a patch, a part of an object: by its file's name, or by a Kustomization among the documents."""
+    if "patch" in posixpath.basename(document.file):
+        return True
     for other in all:
         data = other.data
         if not (isinstance(data, dict) and data.get("kind") in ("Kustomization", "Component")):

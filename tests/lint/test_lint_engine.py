@@ -142,3 +142,12 @@ def test_versions(text, parsed):
 def test_a_version_that_is_none():
     with pytest.raises(ValueError, match="not a Kubernetes version"):
         minor("latest")
+
+
+@pytest.mark.parametrize("listed", ["patches: [{path: less.yaml}]", "patchesStrategicMerge: [less.yaml]", ""])
+def test_a_patch_is_no_object(listed):
+    part = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {replicas: 2}\n"
+    kustomization = f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n{listed}\n"
+    found = lint(documents([("base/less.yaml", part), ("base/kustomization.yaml", kustomization)]))
+    assert [finding.rule for finding in found] == ([] if listed else ["RT305"])
+    assert lint(documents([("manager_patch.yaml", part)])) == []

@@ -9,6 +9,8 @@ from raytrain_eks.lint.resource import Resource
 from raytrain_eks.lint.tree import get, items, mapping, text
 
 KUEUE, VOLCANO, KAI = "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "kai.scheduler/queue"
+_ELASTIC = "kueue.x-k8s.io/elastic-job"
+"""With it Kueue follows the autoscaler by workload slices (Kueue 0.18, gate ElasticJobsViaWorkloadSlices)."""
 _MOST_GROUPS = 17
 """Worker groups of a RayJob under Kueue: 18 pod sets less the head (Kueue 0.19.2, docs/rayjobs)."""
 
@@ -57,10 +59,13 @@ def _under_kueue(resource: Resource, cluster: object, steps: tuple[str | int, ..
     if resource.kind == "RayJob" and resource.get("spec", "shutdownAfterJobFinishes") is not True:
         reason = "Kueue admits a RayJob only when its cluster goes away with it"
         yield Hit(on=resource, path=(*resource.base, "spec"), reason=reason, fix="write shutdownAfterJobFinishes: true")
-    if get(cluster, "enableInTreeAutoscaling") is True:
+    elastic = text(resource.annotations.get(_ELASTIC)) == "true"
+    if get(cluster, "enableInTreeAutoscaling") is True and not elastic:
         reason = "Kueue reserves quota once, and the autoscaler asks for more behind its back"
         path = (*resource.base, *steps, "enableInTreeAutoscaling")
-        yield Hit(on=resource, path=path, reason=reason, fix="leave the autoscaler off, and write replicas")
+        yield Hit(
+            on=resource, path=path, reason=reason, fix=f'leave the autoscaler off, or annotate {_ELASTIC}: "true"'
+        )
     groups = items(get(cluster, "workerGroupSpecs"))
     if len(groups) > _MOST_GROUPS:
         reason = f"{len(groups)} worker groups, and Kueue takes {_MOST_GROUPS}"
