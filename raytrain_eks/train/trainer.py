@@ -48,7 +48,7 @@ def worker_resources(job: Job, resources: dict[str, float]) -> dict[str, float]:
 def trainer(job: Job, task: dict[str, Any]) -> Any:
     """The TorchTrainer of an attempt, in the Ray cluster this process is connected to. Raises SpecError."""
     import ray
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from raytrain_eks.train.worker import train_worker
@@ -66,6 +66,7 @@ def trainer(job: Job, task: dict[str, Any]) -> Any:
             # Ray Train's own bookkeeping only; whatever counts lies in the run folder.
             storage_path=os.path.join(tempfile.gettempdir(), f"raytrain-eks-{os.getuid()}", "ray-train"),
             failure_config=FailureConfig(max_failures=job.failures.restarts),
+            logging_config=LoggingConfig(log_level="WARNING"),
             worker_runtime_env={"env_vars": job.environment} if job.environment else None,
         ),
     )

@@ -56,7 +56,7 @@ class Worker:
         self.attempt = self._begin()
         self.stop = False
         self.journal = Journal(self.run.storage, tick=self._watch) if self.rank == 0 else None
-        self.event("worker", world=self.world)
+        self.event("worker", world=self.world, ranks=self._who())
 
     def _begin(self) -> Any:
         """Every start of the worker group is an attempt of its own: one rank takes it and tells the others."""
@@ -66,6 +66,18 @@ class Worker:
         if self.world > 1:
             dist.broadcast_object_list(taken, src=0)
         return taken[0]
+
+    def _who(self) -> list[dict[str, Any]]:
+        """Host and process of every rank, for whoever looks for one."""
+        import socket
+
+        import torch.distributed as dist
+
+        found: list[Any] = [{"host": socket.gethostname(), "pid": os.getpid()}]
+        if self.world > 1:
+            found = found * self.world
+            dist.all_gather_object(found, {"host": socket.gethostname(), "pid": os.getpid()})
+        return found
 
     def _watch(self) -> None:
         from raytrain_eks.train.control import stop_requested

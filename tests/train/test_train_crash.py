@@ -1,0 +1,172 @@
+"""A crash at any instant costs the steps since the last checkpoint, and the run that comes back is the run that would
+have been: the same samples, learning rates and losses, to the last bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+STEPS, EVERY = 60, 10
+JOB = """
+kind: Job
+name: {name}
+workers: {{count: 2}}
+model: {{config: {{model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 3,
+                  num_attention_heads: 4, max_position_embeddings: 128}}}}
+tokenizer: {{train: {{vocab_size: 512}}}}
+data: {{train: {data}, files: "*.py", sequence_length: 128}}
+batch: {{tokens: 2048}}
+optimizer: {{learning_rate: 3.0e-3}}
+precision: fp32
+engine: {engine}
+evaluate: {{every: 20, sequences: 8}}
+checkpoint: {{every: {every}, keep: 2}}
+stop: {{steps: {steps}}}
+failures: {{restarts: {restarts}}}
+"""
+
+
+class Site:
+    """A storage with data, and the jobs of one test module on one Ray."""
+
+    def __init__(self, folder: Path, head, root: Path):
+        self.folder, self.root = folder, root
+        self.storage = folder / "runs"
+        self.env = head.env | {"RAYTRAIN_STORAGE": str(self.storage)}
+        (folder / "data").mkdir()
+        stdlib = Path(os.__file__).parent
+        for name in (
+            "ast",
+            "argparse",
+            "calendar",
+            "csv",
+            "datetime",
+            "difflib",
+            "doctest",
+            "inspect",
+            "pathlib",
+            "pdb",
+        ):
+            (folder / "data" / f"{name}.py").write_bytes((stdlib / f"{name}.py").read_bytes())
+
+    def file(self, name: str, *, engine: str = "{kind: torch}", steps: int = STEPS, restarts: int = 0) -> Path:
+        path = self.folder / f"{name}.yaml"
+        data = self.folder / "data"
+        path.write_text(JOB.format(name=name, data=data, engine=engine, steps=steps, every=EVERY, restarts=restarts))
+        return path
+
+    def start(self, path: Path, *options: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "raytrain_eks.train", str(path), *options]
+        return subprocess.Popen(
+            command, cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, path: Path, *options: str, code: int = 0) -> str:
+        process = self.start(path, *options)
+        text, _ = process.communicate(timeout=240)
+        assert process.returncode == code, text
+        return text
+
+    def losses(self, name: str) -> dict[int, tuple[float, float, int]]:
+        """Step -> loss, learning rate, first sample; a step that was done twice has the newest."""
+        lines = (self.storage / name / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        return {row["step"]: (row["loss"], row["learning_rate"], row["first_id"]) for row in rows}
+
+    def wait_for_step(self, name: str, step: int, process: subprocess.Popen) -> None:
+        path, end = self.storage / name / "metrics.jsonl", time.monotonic() + 120
+        while not (path.exists() and f'"step": {step},' in path.read_text()):
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def events(self, name: str, event: str) -> list[dict]:
+        lines = (self.storage / name / "events.jsonl").read_text().splitlines()
+        return [row for row in map(json.loads, lines) if row["event"] == event]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, ray_head, root) -> Site:
+    return Site(tmp_path_factory.mktemp("crash"), ray_head, root)
+
+
+@pytest.fixture(scope="module")
+def clean(site):
+    """The run that nobody killed."""
+    site.run(site.file("clean"))
+    found = site.losses("clean")
+    assert list(found) == list(range(1, STEPS + 1))
+    return found
+
+
+def test_a_killed_worker_is_replaced_and_nothing_shows(site, clean):
+    path = site.file("worker", restarts=2)
+    process = site.start(path)
+    site.wait_for_step("worker", 25, process)
+    os.kill(site.events("worker", "worker")[0]["ranks"][1]["pid"], signal.SIGKILL)
+    text, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, text
+    assert site.losses("worker") == clean
+    (restored,) = site.events("worker", "restored")
+    assert restored["step"] >= 20
+    assert restored["attempt"] == 2
+
+
+def test_a_killed_driver_is_resumed(site, clean):
+    path = site.file("driver")
+    process = site.start(path)
+    site.wait_for_step("driver", 25, process)
+    process.kill()
+    process.communicate()
+    site.run(path)
+    assert site.losses("driver") == clean
+    (restored,) = site.events("driver", "restored")
+    assert restored["step"] >= 20
+
+
+def test_a_finished_run_is_complete_and_raising_the_stop_extends_it(site, clean):
+    path = site.file("clean")
+    text = site.run(path)
+    assert f"clean is already complete, {STEPS} steps" in text
+    assert "raise `stop`" in text
+    site.run(site.file("clean", steps=STEPS + 10))
+    assert max(site.losses("clean")) == STEPS + 10
+    assert [event["step"] for event in site.events("clean", "restored")] == [STEPS]
+
+
+def test_a_changed_file_is_refused_with_the_fields_that_differ(site, clean):
+    path = site.file("clean")
+    path.write_text(path.read_text().replace("3.0e-3", "1.0e-3"))
+    text = site.run(path, code=3)
+    assert "optimizer.learning_rate" in text
+    assert "0.003" in text
+    assert "--resume" in text
+
+
+def test_sigterm_saves_a_last_checkpoint(site, clean):
+    path = site.file("stopped")
+    process = site.start(path)
+    site.wait_for_step("stopped", 13, process)
+    process.terminate()
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    (stopped,) = site.events("stopped", "stopped")
+    assert stopped["step"] not in (10, 20, 30, 40, 50, 60)
+    assert json.loads((site.storage / "stopped" / "summary.json").read_text())["status"] == "stopped"
+    site.run(path)
+    assert site.losses("stopped") == clean
+    assert [event["step"] for event in site.events("stopped", "restored")] == [stopped["step"]]
+
+
+def test_deepspeed_has_the_same_losses(site, clean):
+    site.run(site.file("zero", engine="{kind: deepspeed, zero: 2}"))
+    found = site.losses("zero")
+    assert [row[1:] for row in found.values()] == [row[1:] for row in clean.values()]
+    assert [row[0] for row in found.values()] == pytest.approx([row[0] for row in clean.values()], abs=1e-3)
