@@ -100,7 +100,9 @@ def _kind_problem(document: Document, kind: object, known: list[str]) -> Problem
     rule = f"must be {' or '.join(known)}" if kind is not None else f"is required: {' or '.join(known)}"
     guess = nearest(str(kind), known) if isinstance(kind, str) else None
     other = f"this file is a {kind}" if isinstance(kind, str) and kind in KINDS else None
-    fix = f"did you mean `{guess}`?" if guess else other
+    if "apiVersion" in document.data:
+        other = "Kubernetes manifests are checked by `raytrain-eks lint`"
+    fix = f"did you mean `{guess}`?" if guess and other is None else other
     written = document.texts.get(("kind",)) if kind is not None else None
     place = document.place(("kind",)) or (None, None)
     return Problem(path="kind", rule=rule, value=written, fix=fix).at(document.file, *place)
@@ -110,7 +112,7 @@ def _meant(kind: object, data: dict[str, Any], known: list[str]) -> str | None:
     """The kind that a file without a valid one looks like: by its spelling, else by its fields; None when unclear."""
     from raytrain_eks.spec.fields import field_names
 
-    if isinstance(kind, str) and kind in KINDS:
+    if "apiVersion" in data or (isinstance(kind, str) and kind in KINDS):
         return None
     if isinstance(kind, str) and (guess := nearest(kind, known)):
         return guess

@@ -18,7 +18,7 @@ _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z0-9_./~$(+-][^\x00-\x1f\x7f-\uffff]*\Z")
 _BREAKS = re.compile(r": |:\Z| #|\s\Z|\A(---|\.\.\.)")
 _FLOW = re.compile(r"[\[\]{},]|: ?\Z|:[^/ ]")
-_WORD = re.compile(r"(?i:y|n|yes|no|on|off|true|false|null|none|~|nan|inf|[-+]?\.(inf|nan)|=|<<)?\Z")
+_WORD = re.compile(r"(?i:y|n|yes|no|on|off|true|false|null|~|nan|inf|[-+]?\.(inf|nan)|=|<<)?\Z")
 _NUMBER = re.compile(r"[-+]?\.?[0-9][-+0-9_.:xobeEa-fA-FTZ ]*\Z")
 """All that looks like a number, a date or a time to some reader."""
 _DASH = re.compile(r"-(\s|\Z)|\?(\s|\Z)")

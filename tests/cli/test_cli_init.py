@@ -1,0 +1,220 @@
+"""`raytrain-eks init`, through the door that people use; on a real terminal where it asks."""
+
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raytrain_eks.cli.main import main
+from raytrain_eks.spec.first import FirstCluster
+from raytrain_eks.spec.load import load
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code, *capsys.readouterr()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    return tmp_path
+
+
+CLUSTER = ["init", "cluster", "--zone", "us-west-2a"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["init", "job"],
+        [
+            "init",
+            "job",
+            "--model",
+            "org/model",
+            "--data",
+            "s3://bucket/x",
+            "--format",
+            "parquet",
+            "--batch-tokens",
+            "1M",
+        ]
+        + ["--sequence-length", "4000", "--learning-rate", "2e-5", "--steps", "9", "--cluster", "c.yaml"]
+        + ["--group", "a", "--nodes", "2", "--engine", "deepspeed", "--name", "sft"],
+        ["init", "job", "--sequence-length", "1024"],
+        [*CLUSTER, "--gpus", "H100:8"],
+        [*CLUSTER, "--instance", "p4d.24xlarge", "--capacity", "spot", "--queue", "volcano", "--image", "a.b/c:d"],
+        [*CLUSTER, "--instance", "trn1.32xlarge", "--queue", "kueue", "--nodes", "0:3", "--image", "a.b/c:neuron"],
+        ["init", "cluster", "--existing-nodes", "--nodes", "2"],
+    ],
+)
+def test_what_is_written_is_valid_and_has_comments(capsys, arguments):
+    code, shown, said = run(capsys, *arguments)
+    assert code == 0, said
+    path = shown.strip()
+    model = load(path)
+    text = Path(path).read_text()
+    assert "# A training" in text.splitlines()[0]
+    assert max(map(len, text.splitlines())) <= 120
+    assert path in text
+    assert f"next: raytrain-eks {'submit' if type(model).__name__ == 'Job' else 'render'} {path}" in said
+    if type(model).__name__ == "Cluster":
+        assert run(capsys, "render", path)[0] == 0
+
+
+def test_the_flags_are_what_is_written(capsys):
+    run(capsys, "init", "job", "x.yaml", "--name", "sft", "--model", "org/m", "--learning-rate", "1e-5", "--steps", "7")
+    job = load("x.yaml")
+    assert (job.name, job.model.name, job.optimizer.learning_rate, job.stop.steps) == ("sft", "org/m", 1e-5, 7)
+    run(capsys, *CLUSTER, "y.yaml", "--gpus", "H100:8", "--nodes", "1:3", "--region", "us-west-2")
+    (group,) = load("y.yaml").workers
+    assert (group.gpus, group.nodes.min, group.nodes.max) == ("H100:8", 1, 3)
+
+
+def test_the_example_in_the_comments_is_valid_too():
+    text = FirstCluster(name="a", region="us-west-2", instance="p4d.24xlarge", zone="us-west-2a").text("f")
+    uncommented = re.sub(r"^# (storage:|  shared:.*)$", r"\1", text, flags=re.MULTILINE)
+    assert uncommented != text
+    from raytrain_eks.spec.cluster import Cluster
+
+    assert Cluster.read(uncommented, "f").storage.shared is not None
+
+
+def test_the_usual_folder_is_used_where_there_is_one(capsys, folder):
+    (folder / "jobs").mkdir()
+    assert run(capsys, "init", "job", "--name", "a")[1] == "jobs/a.yaml\n"
+    assert run(capsys, "init", "cluster", "--name", "a", "--existing-nodes")[1] == "a.yaml\n"
+
+
+def test_a_file_is_not_overwritten_unless_told(capsys, folder):
+    (folder / "x.yaml").write_text("mine")
+    code, shown, said = run(capsys, "init", "job", "x.yaml")
+    assert (code, shown) == (2, "")
+    assert "x.yaml exists; nothing written" in said
+    assert (folder / "x.yaml").read_text() == "mine"
+    assert run(capsys, "init", "job", "x.yaml", "--force")[0] == 0
+    assert load("x.yaml").name == "first-run"
+    assert [path.name for path in folder.iterdir()] == ["x.yaml"], "nothing else stays behind"
+    assert stat.S_IMODE((folder / "x.yaml").stat().st_mode) == 0o666 & ~umask()
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_to_stdout(capsys, folder):
+    code, shown, _ = run(capsys, "init", "job", "-")
+    assert code == 0
+    assert "kind: Job" in shown
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["init", "job", "--name", "X Y"], 3, "write x-y"),
+        (["init", "job", "--batch-tokens", "1000"], 3, "write 768 or 1024"),
+        (["init", "job", "--learning-rate", "fast"], 2, "positive number such as 3e-4"),
+        (["init", "job", "--learning-rate", "nan"], 2, "positive number such as 3e-4"),
+        (["init", "job", "--group", "a"], 2, "add --cluster"),
+        (["init", "job", "--sequence-length", "3"], 2, "x>=8"),
+        (["init", "cluster"], 2, "--instance TYPE, --gpus H100:8, or --existing-nodes"),
+        (["init", "cluster", "--gpus", "H100:8", "--existing-nodes"], 2, "give one of"),
+        (["init", "cluster", "--instance", "p4d.24xlarg"], 3, "did you mean `p4d.24xlarge`"),
+        (["init", "cluster", "--existing-nodes", "--nodes", "3:1"], 2, "MIN:MAX"),
+        (["init", "cluster", "--existing-nodes", "--nodes", "0"], 2, "MIN:MAX"),
+        (["init", "cluster", "--existing-nodes", "--region", "mars"], 3, "must be a region"),
+    ],
+)
+def test_a_mistake_writes_nothing(capsys, folder, arguments, code, words):
+    ended, shown, said = run(capsys, *arguments)
+    assert (ended, shown) == (code, "")
+    assert words in said
+    assert not list(folder.iterdir())
+
+
+def take(terminal):
+    """In a new process: make it the controlling terminal, and let Ctrl-C interrupt, which a runner may ignore."""
+    os.login_tty(terminal)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def converse(arguments, answers, folder):
+    """Run on a terminal of its own; each answer is typed after its question. What was shown, and the exit code."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", "from raytrain_eks.cli.main import main; main()", *arguments]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        pass_fds=[theirs],
+        preexec_fn=lambda: take(theirs),
+    )
+    os.close(theirs)
+    shown, seen, pending = "", 0, list(answers)
+    try:
+        for _ in range(600):
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    shown += os.read(ours, 4096).decode()
+                except OSError:  # Linux: the other side has closed
+                    break
+            elif process.poll() is not None:
+                break
+            if pending and pending[0][0] in shown[seen:]:
+                seen = len(shown)
+                os.write(ours, pending.pop(0)[1].encode())
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+        os.close(ours)
+    assert not pending, f"{pending[0][0]!r} was never asked; shown: {shown}"
+    return shown, process.returncode
+
+
+def test_on_a_terminal_it_asks_and_asks_again(folder):
+    answers = [
+        ("Name of the run", "My Run"),
+        ("Name of the run", "my-run"),
+        ("Pretrained model", ""),
+        ("Training data", ""),
+    ]
+    answers += [("Tokens of a sequence", "4"), ("Tokens of a sequence", "128"), ("Tokens of the global batch", "2048")]
+    answers += [("Peak learning rate", "1e-3"), ("Optimizer steps", "")]
+    shown, code = converse(["init", "job"], [(question, f"{answer}\n") for question, answer in answers], folder)
+    assert code == 0, shown
+    job = load(folder / "my-run.yaml")
+    assert (job.data.sequence_length, job.optimizer.learning_rate, job.stop.steps) == (128, 1e-3, 150)
+    assert "write my-run" in shown
+
+
+def test_on_a_terminal_a_cluster(folder):
+    answers = [("Name of the cluster", ""), ("AWS region", "us-east-2"), ("Workers", "H100:8")]
+    answers += [("Availability zone", "us-east-2b"), ("Nodes", "2")]
+    shown, code = converse(["init", "cluster"], [(question, f"{answer}\n") for question, answer in answers], folder)
+    assert code == 0, shown
+    assert load(folder / "first.yaml").workers[0].gpus == "H100:8"
+
+
+def test_yes_asks_nothing_on_a_terminal(folder):
+    shown, code = converse(["init", "job", "--yes"], [], folder)
+    assert code == 0, shown
+    assert "Name of the run" not in shown
+
+
+def test_an_interruption_writes_nothing(folder):
+    shown, code = converse(["init", "job"], [("Name of the run", "\x03")], folder)
+    assert code == 130, shown
+    assert not list(folder.iterdir())
