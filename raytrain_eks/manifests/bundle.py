@@ -70,7 +70,8 @@ def explain_object(bundle: Bundle, target: str) -> list[str]:
     lines = [f"{where} ({each.system})"]
     if path:
         lines.append(f"{path}: {value}" if not isinstance(value, dict | list) else f"{path}:")
-    lines += [f"  {name or 'the object'}: {why}" for name, why in each.whys.items() if _concerns(name, path)]
+    reasons = [(_shown(name, path), why) for name, why in each.whys.items() if _concerns(name, path)]
+    lines += [f"  {name}: {why}" for name, why in reasons]
     return lines if len(lines) > 1 + bool(path) else [*lines, "  as the file says, or fixed by its kind"]
 
 
@@ -82,6 +83,13 @@ def _find(bundle: Bundle, target: str) -> tuple[Object, str] | None:
         if rest == each.name or rest.startswith(f"{each.name}."):
             return each, rest[len(each.name) + 1 :]
     return None
+
+
+def _shown(name: str, path: str) -> str:
+    """A reason's place as seen from the part that is asked for."""
+    if path and name.startswith(f"{path}."):
+        return name[len(path) + 1 :]
+    return "this" if path and name == path else name or "the object"
 
 
 def _concerns(why: str, path: str) -> bool:
