@@ -7,13 +7,17 @@ TORCH ?= torch==2.13.0
 # Compiling every module of torch and ray takes longer than training's first step; what is imported is compiled then.
 INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: run test quick bench lint clean
+.PHONY: run test test-xla quick bench lint clean
 
 run: .venv/.train
 	$(BIN)/raytrain-eks submit jobs/quickstart.yaml --on local --follow
 
 test: .venv/.dev
 	$(BIN)/python -m pytest
+
+# torch_xla needs a torch of its own, so its tests have an environment of their own, on top of the project's.
+test-xla: .venv-xla/.made
+	TEST_XLA=1 .venv-xla/bin/python -m pytest tests/xla
 
 quick: .venv/.dev
 	$(BIN)/python -m pytest -m "not slow"
@@ -39,5 +43,9 @@ bench: .venv/.dev
 	$(INSTALL) -e '.[train,dev]'
 	touch $@ .venv/.train
 
+.venv-xla/.made: tests/xla/environment.py | .venv/.dev
+	$(PYTHON) tests/xla/environment.py .venv-xla .venv
+	touch $@
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-xla build *.egg-info

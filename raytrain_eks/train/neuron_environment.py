@@ -25,6 +25,9 @@ MANY_RANKS = 16
 COMPILER_FLAGS = "--model-type=transformer --auto-cast=none --retry_failed_compilation"
 """Nothing is cast behind our back; a compilation that failed once is not remembered as failed."""
 
+CACHE = ".compile-cache"
+"""Beside the runs of a storage, since all of them share it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -127,6 +130,11 @@ def tuning(runtime: Runtime, *, cache: str = "", stochastic_rounding: bool = Fal
     if stochastic_rounding:
         made["NEURON_RT_STOCHASTIC_ROUNDING_EN"] = "1"
     return made
+
+
+def cache_of(storage: str) -> str:
+    """The compile cache of all runs on a storage: a folder or an s3:// URL, as Neuron's library takes them."""
+    return f"{storage.removeprefix('file://').rstrip('/')}/{CACHE}"
 
 
 def problems(places: Sequence[Place], runtime: Runtime) -> Iterator[Problem]:

@@ -51,14 +51,18 @@ def trainer(job: Job, task: dict[str, Any]) -> Any:
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    from raytrain_eks.train.neuron_backend import config_for
+    from raytrain_eks.train.neuron_environment import cache_of
     from raytrain_eks.train.worker import train_worker
 
     resources = ray.cluster_resources()
     each = worker_resources(job, resources)
+    timeout = int(max(quantity.seconds(job.failures.hang), 60))
+    trainium = config_for(job, each, cache=cache_of(task["storage"]), timeout=timeout)
     return TorchTrainer(
         train_worker,
         train_loop_config=task,
-        torch_config=TorchConfig(timeout_s=int(max(quantity.seconds(job.failures.hang), 60))),
+        torch_config=trainium or TorchConfig(timeout_s=timeout),
         scaling_config=ScalingConfig(
             num_workers=workers(job, resources), use_gpu=bool(each.get("GPU")), resources_per_worker=each
         ),
