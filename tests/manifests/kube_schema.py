@@ -29,11 +29,18 @@ WITHOUT_SCHEMA = {"PodMonitor", "LaunchTemplate", "Nodegroup"}
 """Kinds rendered here whose definitions are not among the recorded ones."""
 
 
+@cache
+def definitions_in(crds: Path) -> "Definitions":
+    """The definitions of a folder, read once for all tests."""
+    return Definitions(crds)
+
+
 class Definitions:
     """The custom resource definitions of a folder, by apiVersion and kind; each is read when first asked for."""
 
     def __init__(self, crds: Path):
         self.found: dict[tuple[str, str], tuple[dict, str]] = {}
+        self.validators: dict[tuple[str, str], jsonschema.Draft202012Validator] = {}
         for folder in sorted(crds.iterdir()):
             if folder.name.split("@")[0] in FOLDERS:
                 for file in sorted(folder.glob("*.json")):
@@ -51,10 +58,12 @@ class Definitions:
         """What is wrong with an object; empty when an API server would take it."""
         key = (body.get("apiVersion", ""), body.get("kind", ""))
         if key in self.found:
-            return self._custom(body, *self.found[key])
+            if key not in self.validators:
+                self.validators[key] = jsonschema.Draft202012Validator(_closed_root(self.found[key][0]))
+            return self._custom(body, self.validators[key], *self.found[key])
         return [] if body.get("kind") in WITHOUT_SCHEMA else _core(body)
 
-    def _custom(self, body: dict, schema: dict, scope: str) -> list[str]:
+    def _custom(self, body: dict, validator, schema: dict, scope: str) -> list[str]:
         namespace = body.get("metadata", {}).get("namespace")
         found = []
         if scope == "Cluster" and namespace:
@@ -62,14 +71,9 @@ class Definitions:
         if scope == "Namespaced" and not namespace:
             found.append("metadata.namespace: missing")
         filled = _with_defaults(schema, copy.deepcopy(body))
-        errors = _validator(json.dumps(_closed_root(schema))).iter_errors(filled)
+        errors = validator.iter_errors(filled)
         found += [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}" for error in errors]
         return found if found else list(_rules(schema, filled, ""))
-
-
-@cache
-def _validator(schema: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads(schema))
 
 
 def _closed_root(schema: dict) -> dict:

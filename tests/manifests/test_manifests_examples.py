@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kube_schema import Definitions
+from kube_schema import definitions_in
 
 from raytrain_eks.cli import bundles
 from raytrain_eks.manifests import argo, text
@@ -27,7 +27,7 @@ def example(request):
 
 @pytest.fixture(scope="module")
 def definitions(shared):
-    return Definitions(shared / "crds")
+    return definitions_in(shared / "crds")
 
 
 def test_the_examples_are_the_promised_ones():

@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from kube_schema import Definitions
+from kube_schema import definitions_in
 
 from raytrain_eks.cli import bundles
 from raytrain_eks.cli.outcome import Failure
@@ -132,7 +132,7 @@ def is_spec_caught(document, broken):
 def test_every_mutation_is_caught(path, shared):
     document = read_document(path)
     plan, bundle = bundles.read(path)
-    definitions = Definitions(shared / "crds")
+    definitions = definitions_in(shared / "crds")
     settings = bundles.settings(plan)
     in_the_file = list(spec_mutations(document.data))
     afterwards = list(bundle_mutations(plan, bundle.bodies))

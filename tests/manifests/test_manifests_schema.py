@@ -1,7 +1,7 @@
 """The checker itself: what it must take, and what it must not."""
 
 import pytest
-from kube_schema import Definitions
+from kube_schema import definitions_in
 
 CLASS = {
     "apiVersion": "karpenter.k8s.aws/v1",
@@ -18,7 +18,7 @@ CLASS = {
 
 @pytest.fixture(scope="module")
 def definitions(shared):
-    return Definitions(shared / "crds")
+    return definitions_in(shared / "crds")
 
 
 def test_a_correct_object_passes(definitions):

@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from kube_schema import WITHOUT_SCHEMA, Definitions
+from kube_schema import WITHOUT_SCHEMA, definitions_in
 
 from raytrain_eks.cli import bundles
 from raytrain_eks.manifests.bundle import build, explain_object, unfounded
@@ -284,7 +284,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=lambda fields: ",".join(fields))
 def test_an_api_server_takes_every_variant_and_lint_too(fields, shared):
-    definitions = Definitions(shared / "crds")
+    definitions = definitions_in(shared / "crds")
     plan = planned(**fields)
     bundle = build(plan)
     found = {
