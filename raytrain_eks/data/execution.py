@@ -85,16 +85,18 @@ def _settings() -> Iterator[None]:
     wanted = {"enable_progress_bars": False, "target_max_block_size": BLOCK_BYTES, "target_min_block_size": 2**20}
     before = {name: getattr(context, name) for name in wanted}
     ordered = context.execution_options.preserve_order
-    logger = logging.getLogger("ray.data")
-    level = logger.level
+    loggers = {"ray.data": logging.WARNING, "ray.data._internal.progress": logging.ERROR}
+    levels = {name: logging.getLogger(name).level for name in loggers}
     for name, value in wanted.items():
         setattr(context, name, value)
     context.execution_options.preserve_order = True
-    logger.setLevel(logging.WARNING)
+    for name, level in loggers.items():
+        logging.getLogger(name).setLevel(level)
     try:
         yield
     finally:
         for name, value in before.items():
             setattr(context, name, value)
         context.execution_options.preserve_order = ordered
-        logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -8,6 +8,7 @@ on S3 appears whole when its upload completes.
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -25,19 +26,32 @@ S3_OPTIONS = {"region": "region", "endpoint": "endpoint_override", "role": "role
 """What may follow `?` in an S3 URL, beside `anonymous=true` -> the argument of pyarrow's S3FileSystem."""
 
 
-@lru_cache(maxsize=64)
-def _s3(query: str) -> fs.S3FileSystem:
+def _s3(bucket: str, query: str) -> fs.S3FileSystem:
+    """The filesystem of a bucket: what the URL says, then the environment, then what S3 says about its region."""
     options = dict(parse_qsl(query))
     unknown = set(options) - set(S3_OPTIONS) - {"anonymous"}
     if unknown:
         rule = f"unknown option of an S3 URL: {', '.join(sorted(unknown))}"
         fix = f"known here: {', '.join([*S3_OPTIONS, 'anonymous'])}"
         raise SpecError([Problem(path="(url)", rule=rule, value=query, fix=fix)])
-    arguments: dict[str, Any] = {S3_OPTIONS[key]: value for key, value in options.items() if key in S3_OPTIONS}
-    if options.get("anonymous") == "true":
-        arguments["anonymous"] = True
-    arguments.setdefault("region", os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
-    return fs.S3FileSystem(**{key: value for key, value in arguments.items() if value})
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    # pyarrow's constructor leaves the endpoint's variables to its URL parser, so they are read here.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    options = {"region": region or "", "endpoint": endpoint or "", **options}
+    return _filesystem(bucket, tuple(sorted(options.items())))
+
+
+@lru_cache(maxsize=64)
+def _filesystem(bucket: str, options: tuple[tuple[str, str], ...]) -> fs.S3FileSystem:
+    arguments: dict[str, Any] = {S3_OPTIONS[key]: value for key, value in options if key in S3_OPTIONS and value}
+    scheme, mark, host = arguments.get("endpoint_override", "").partition("://")
+    if mark:
+        arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme}
+    arguments["anonymous"] = dict(options).get("anonymous") == "true"
+    if not arguments.keys() & {"region", "endpoint_override"}:
+        with suppress(OSError):
+            arguments["region"] = fs.resolve_s3_region(bucket)
+    return fs.S3FileSystem(**arguments)
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,7 @@ class Place:
     @property
     def filesystem(self) -> fs.FileSystem:
         if self.remote:
-            return _s3(self.url.partition("?")[2])
+            return _s3(self.path.partition("/")[0], self.url.partition("?")[2])
         return fs.LocalFileSystem()
 
     @property

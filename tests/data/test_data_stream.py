@@ -1,6 +1,7 @@
 """The stream: the same samples at any number of workers, resumed anywhere; equal shapes on every rank."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raytrain_eks.data.order import ROWS
+from raytrain_eks.data.order import ROWS, WINDOW
 from raytrain_eks.data.packing import IGNORED, Rows, pack
 from raytrain_eks.data.prepare import prepare
 from raytrain_eks.data.prepared import Prepared
@@ -104,14 +105,20 @@ def test_killed_anywhere_at_any_world_size_it_is_the_uninterrupted_sequence(sour
 
 def test_resuming_after_many_samples_reads_no_more_than_at_the_start():
     sources = [50] * 1000
-    at_start, late = Numbered(sources), Numbered(sources)
-    first = stream(at_start)
-    first.next()
-    first.close()
+    late = Numbered(sources)
     resumed = stream(late, state={"data": "numbered", "seed": 1, "sources": [[20, 31, 17]], "drawn": [1_025_617]})
     assert resumed.next().epoch == 20
     resumed.close()
-    assert late.reads <= at_start.reads + 32
+    assert late.reads <= 2 * WINDOW
+
+
+def test_no_more_than_two_windows_are_read_ahead_of_a_slow_loop():
+    data = Numbered([50] * 1000)
+    slow = stream(data)
+    slow.next()
+    time.sleep(0.3)
+    assert data.reads <= 2 * WINDOW
+    slow.close()
 
 
 def test_what_cannot_be_shared_out_is_padded_with_empty_rows():
