@@ -164,8 +164,17 @@ def _quantities(value, path: str = ""):
         yield from _quantities(inner, f"{path}.{key}")
 
 
-def _core(body: dict) -> list[str]:
+@cache
+def _kubernetes_validate():
+    """The checker of core resources, which otherwise reads its schema anew for every object."""
     import kubernetes_validate
+
+    kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
+    return kubernetes_validate
+
+
+def _core(body: dict) -> list[str]:
+    kubernetes_validate = _kubernetes_validate()
 
     found = list(_quantities(body))
     for version in CORE_VERSIONS:
