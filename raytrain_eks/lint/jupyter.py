@@ -37,7 +37,7 @@ def profiles(config: Resource) -> Iterator["Pod"]:
 def _listed(program: str) -> list[Any]:
     try:
         tree = ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else None

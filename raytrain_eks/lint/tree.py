@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+_LARGEST = 40
+"""Power of ten above which a quantity is taken for a mistake."""
+
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """The value when it is a mapping, else an empty one."""
@@ -45,6 +48,8 @@ def amount(value: Any) -> Decimal | None:
     from raytrain_eks.spec import quantity
 
     try:
-        return None if value is None or isinstance(value, bool) else quantity.parse(text(value))
-    except ValueError:
+        found = None if value is None or isinstance(value, bool) else quantity.parse(text(value))
+    except (ValueError, ArithmeticError):
         return None
+    # 1e999999999 is a quantity by its grammar, and no amount of anything: as an integer it would fill the memory.
+    return None if found is None or found.adjusted() > _LARGEST else found

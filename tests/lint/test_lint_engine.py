@@ -151,3 +151,9 @@ def test_a_patch_is_no_object(listed):
     found = lint(documents([("base/less.yaml", part), ("base/kustomization.yaml", kustomization)]))
     assert [finding.rule for finding in found] == ([] if listed else ["RT305"])
     assert lint(documents([("manager_patch.yaml", part)])) == []
+
+
+@pytest.mark.parametrize("amount", ["1e999999999", "9" * 60, ".inf", "NaN"])
+def test_an_absurd_quantity_is_a_finding_and_no_endless_number(amount):
+    absurd = pod(containers=[container(resources={"limits": {"nvidia.com/gpu": amount, "memory": amount}})])
+    assert {finding.rule for finding in lint([absurd])} == {"RT108"}

@@ -10,7 +10,7 @@ from raytrain_eks.lint.tree import get, items, mapping, text
 
 KUEUE, VOLCANO, KAI = "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "kai.scheduler/queue"
 _ELASTIC = "kueue.x-k8s.io/elastic-job"
-"""With it Kueue follows the autoscaler by workload slices (Kueue 0.18, gate ElasticJobsViaWorkloadSlices)."""
+"""With it Kueue follows the autoscaler by workload slices (gate ElasticJobsViaWorkloadSlices)."""
 _MOST_GROUPS = 17
 """Worker groups of a RayJob under Kueue: 18 pod sets less the head (Kueue 0.19.2, docs/rayjobs)."""
 

@@ -17,7 +17,7 @@ def _trees(bundle: Bundle) -> Iterator[tuple[Resource, Program, ast.Module]]:
                 continue
             try:
                 yield resource, program, ast.parse(program.text)
-            except (SyntaxError, ValueError, RecursionError):
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
 
 
