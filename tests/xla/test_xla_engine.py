@@ -17,7 +17,7 @@ BERT = {"model_type": "bert", "is_decoder": True, "hidden_dropout_prob": 0.0, "a
 BERT |= SMALL
 
 
-def job(model: dict, *, precision: str = "fp32", **engine) -> Job:
+def job(model: dict, *, precision: str = "fp32", sequences: int = 4, micro: int | None = None, **engine) -> Job:
     return Job.parse(
         {
             "kind": "Job",
@@ -25,7 +25,7 @@ def job(model: dict, *, precision: str = "fp32", **engine) -> Job:
             "model": {"config": dict(model)},
             "tokenizer": {"name": "none"},
             "data": {"train": "nowhere", "format": "text", "sequence_length": LENGTH},
-            "batch": {"sequences": 4},
+            "batch": {"sequences": sequences, "micro": micro},
             "optimizer": {"learning_rate": 3e-3, "clip": 0.5},
             "precision": precision,
             "engine": engine or {"kind": "xla"},
@@ -164,4 +164,80 @@ def test_bias_corrections_that_reach_one_compile_nothing():
     traced.optimizer.steps = 10_000
     run(traced, data, 1, 2, first=2)
     assert traced.optimizer.numbers(1e-3) == [1e-3, 1e-3, 1.0]
+    assert compilations() == before
+
+
+def checkpoint(folder, chunks):
+    """A reader of a checkpoint of these parts."""
+    from raytrain_eks.checkpoint.restore import restore
+    from raytrain_eks.checkpoint.run import RunFolder
+    from raytrain_eks.checkpoint.save import Saver
+
+    run_folder = RunFolder(folder, "xla")
+    saver = Saver(run_folder, run_folder.claim(job(LLAMA)))
+    saver.save(1, chunks, {})
+    saver.close()
+    return restore(run_folder)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_state_goes_to_eager_and_back(world, tmp_path):
+    eager, traced = engines(LLAMA, 1)
+    data = batches(6)
+    run(traced, data, 1, 2)
+    parts = []
+    for rank in range(world):
+        traced.rank, traced.world = rank, world
+        parts += traced.chunks()
+    traced.rank, traced.world = 0, 1
+    assert {chunk.tensor.device.type for chunk in parts} == {"cpu"}
+    eager.load(checkpoint(tmp_path / "traced", parts))
+    expected = run(eager, data, 1, 2, first=2)
+    np.testing.assert_allclose(run(traced, data, 1, 2, first=2), expected, atol=1e-5)
+    _, other = engines(LLAMA, 1, warmup=1)
+    run(other, data, 1, 1)
+    other.load(checkpoint(tmp_path / "eager", eager.chunks()))
+    np.testing.assert_allclose(run(other, data, 1, 2, first=4), run(eager, data, 1, 2, first=4), atol=1e-5)
+
+
+def test_a_checkpoint_without_steps_has_no_moments(tmp_path):
+    eager, traced = engines(LLAMA, 1)
+    with torch.no_grad():
+        eager.model.lm_head.weight.fill_(0.5)
+    traced.load(checkpoint(tmp_path, eager.chunks()))
+    assert float(traced.model.lm_head.weight.detach().cpu().mean()) == 0.5
+
+
+def test_bf16_state_is_stored_in_fp32_and_learns():
+    _, traced = engines(LLAMA, 1, precision="bf16", stochastic_rounding=True)
+    told = run(traced, batches(1), 1, 6)
+    assert {weight.dtype for weight in traced.trained} == {torch.bfloat16}
+    assert {chunk.dtype for chunk in traced.chunks()} == {torch.float32}
+    assert told[-1][0] < told[0][0]
+    assert {weight.dtype for weight in traced.full_model().parameters()} == {torch.float32}
+
+
+def test_tied_weights_stay_tied_on_the_device_and_back():
+    _, traced = engines(LLAMA, 1)
+    model = traced.model
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    whole = traced.full_model()
+    assert whole.lm_head.weight is whole.model.embed_tokens.weight
+    assert whole.lm_head.weight.device.type == "cpu"
+
+
+@pytest.mark.parametrize("sequences", [2, 4])
+def test_compiling_ahead_makes_every_graph_of_the_training(sequences):
+    """In one process compiled graphs are kept, as the compile cache keeps them between processes."""
+    from raytrain_eks.train.engines.xla import XlaEngine, compilations
+    from raytrain_eks.train.precompile import trace
+
+    planned = job(LLAMA, sequences=sequences, micro=2)
+    trace(planned, built(LLAMA), rank=0, world=1)
+    before = compilations()
+    engine = XlaEngine(planned, built(LLAMA), rank=0, world=1, accumulation=sequences // 2)
+    data = batches(4)
+    engine.read(*[engine.evaluate(engine.put(each)) for each in data])
+    run(engine, data, sequences // 2, 3)
+    engine.chunks()
     assert compilations() == before

@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from raytrain_eks.checkpoint.chunk import Chunk, share_out
 from raytrain_eks.checkpoint.reader import Reader
+from raytrain_eks.checkpoint.region import Region
 from raytrain_eks.spec.engine import Xla
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -32,7 +33,7 @@ from raytrain_eks.train.compile_guard import CompileGuard, Shapes, shapes_of
 from raytrain_eks.train.engines.common import evaluating, wants_autocast, weight_groups
 from raytrain_eks.train.engines.graph import GraphEngine, moved
 from raytrain_eks.train.engines.graph_adamw import GraphAdamW
-from raytrain_eks.train.state import MOMENTS, STEP, moment_name, stored_weights, weight_name
+from raytrain_eks.train.state import MOMENTS, STEP, moment_name, stored_weights, take_weights, weight_name
 
 BUCKET = 50 * 2**20
 """Bytes of gradients that are summed at once; the default of Neuron's own training code."""
@@ -161,13 +162,14 @@ class XlaEngine(GraphEngine):
 
     def load(self, reader: Reader) -> None:
         """Take weights and moments of any engine's checkpoint."""
-        steps = int(reader.full(STEP).item())
-        moments = {moment_name(moment, name) for moment in MOMENTS for name in self.names.values()}
-        with torch.no_grad():
-            for name, tensor in self._state().items():
-                if steps or name not in moments:
-                    tensor.copy_(reader.full(name).to(tensor.dtype).to(self.device))
-        self.optimizer.steps = steps
+        take_weights(self.model, reader)
+        self.optimizer.steps = int(reader.full(STEP).item())
+        if self.optimizer.steps:
+            reader.fill(
+                (moment_name(moment, self.names[weight]), Region.all(tuple(weight.shape)), kept)
+                for weight in self.trained
+                for moment, kept in self.optimizer.state[weight].items()
+            )
         self.xla.sync()
 
     def full_model(self) -> nn.Module | None:
