@@ -21,15 +21,21 @@ def environment(task: dict[str, Any]) -> None:
 
 
 def steps(task: dict[str, Any]) -> None:
-    """Some steps of the XLA engine on this rank's half of the rows, from different weights on each rank if told so."""
+    """Some steps of the XLA engine on this rank's half of the rows, and whether models that differ are found."""
     import torch
     import torch.distributed as dist
 
-    from raytrain_eks.train.engines.xla import XlaEngine
+    from raytrain_eks.train.engines.xla import DifferentWeights, XlaEngine, prove_equal
     from raytrain_eks.train.proof import prove_all_reduce
     from tests.xla.test_xla_engine import LLAMA, batches, built, job, learnt
 
     rank, world = dist.get_rank(), dist.get_world_size()
+    different, apart = built(LLAMA), False
+    different.model.norm.weight.data[3] += rank * 1e-3
+    try:
+        prove_equal(different, world)
+    except DifferentWeights:
+        apart = True
     engine = XlaEngine(job(LLAMA), built(LLAMA), rank=rank, world=world, accumulation=2)
     prove_all_reduce(engine.device, world)
     losses, norms = [], []
@@ -47,6 +53,7 @@ def steps(task: dict[str, Any]) -> None:
     written = {chunk.name: chunk.tensor.numel() for chunk in engine.chunks()}
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
     found = {"losses": losses, "norms": norms, "weights": digest, "graphs": engine.guard.graphs, "written": written}
+    found["apart"] = apart
     write(task["folder"], found)
 
 

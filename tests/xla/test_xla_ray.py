@@ -87,6 +87,8 @@ def test_two_workers_stay_bit_equal_and_equal_one(cluster, tmp_path):
     from tests.xla.test_xla_engine import run as steps
 
     first, second = run(ray_workers.steps, tmp_path, BridgedConfig())
+    assert first["apart"]
+    assert second["apart"]
     assert first["weights"] == second["weights"]
     assert first["losses"] == second["losses"]
     alone = TorchEngine(job(LLAMA, kind="torch"), built(LLAMA), rank=0, world=1)

@@ -74,6 +74,7 @@ class XlaEngine(GraphEngine):
         self.clip = job.optimizer.clip
         self.rounding = job.engine.stochastic_rounding
         self.autocast = wants_autocast(job) and not self.rounding
+        prove_equal(model, world)
         torch_xla.manual_seed(job.seed + rank)
         if self.rounding:
             model = model.to(torch.bfloat16)
@@ -194,6 +195,29 @@ class AttentionInBf16(TorchFunctionMode):
 def stored_type(tensor: Tensor) -> torch.dtype:
     """The type of a tensor in a checkpoint: bf16 weights are stored in fp32, as every engine's."""
     return torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+
+
+class DifferentWeights(RuntimeError):
+    """Ranks built models that are not the same."""
+
+
+def prove_equal(model: nn.Module, world: int) -> None:
+    """Compare sums of the model's weights over the ranks, between the hosts. Raises DifferentWeights.
+
+    Ranks only ever exchange gradients, so models that start apart stay apart.
+    """
+    if world == 1:
+        return
+    sums = []
+    for weight in model.parameters():
+        exact = weight.detach().double()
+        sums += [exact.sum(), exact.norm()]
+    mine = torch.stack(sums)
+    least, most = mine.clone(), mine.clone()
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    if not torch.equal(least, most):
+        raise DifferentWeights("the ranks built different models: weights must come from one seed or one file")
 
 
 def sum_over_ranks(gradients: list[Tensor]) -> None:
