@@ -51,6 +51,8 @@ class Worker:
         from raytrain_eks.train.journal import Journal
 
         if not torch.cuda.is_available():
+            # transformers looks for DeepSpeed when it saves a model, and DeepSpeed then looks for accelerators.
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")
             torch.set_num_threads(max((os.cpu_count() or 1) // self.local_world, 1))
         self.run = RunFolder(Storage.of(self.task.storage), self.job.name)
         self.attempt = self._begin()
