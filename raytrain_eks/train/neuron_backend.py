@@ -26,6 +26,9 @@ from raytrain_eks.train.neuron_environment import Place, Runtime, settings, tuni
 from raytrain_eks.train.neuron_place import free_ports, look
 
 GROUPS: dict[Runtime, str] = {"xla": "cpu:gloo,xla:xla", "neuron": "cpu:gloo,neuron:neuron"}
+COMPILING = 7200
+"""Seconds: neuronx-cc was reported to take over 45 minutes for a graph (aws-neuron/aws-neuron-sdk#646), and ranks that
+come to the first collective before the others must not give up (#1369)."""
 EXTRACT = {"NEURON_PARALLEL_COMPILE": "1", "NEURON_EXTRACT_GRAPHS_ONLY": "1", "NEURON_FALL_BACK_TO_NULL_NEFF": "1"}
 """Graphs are written down and not run; whatever a step returns is meaningless."""
 
@@ -62,8 +65,10 @@ class NeuronConfig(TorchConfig):
 def config_for(job: Job, resources: dict[str, float], *, cache: str, timeout: int) -> NeuronConfig | None:
     """The backend of a job whose worker has these resources; None where PyTorch's own is right.
 
-    `cache` is the folder or s3:// URL of the compile cache; `timeout` of a collective is in seconds.
+    `cache` is the folder or s3:// URL of the compile cache; `timeout` of a collective is in seconds, and is raised to
+    the time that ranks may wait for one that still compiles.
     """
+    timeout = max(timeout, COMPILING)
     if isinstance(job.engine, Xla):
         defaults = tuning("xla", cache=cache, stochastic_rounding=job.engine.stochastic_rounding)
         if not resources.get("neuron_cores"):
