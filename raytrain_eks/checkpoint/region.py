@@ -105,6 +105,10 @@ def meet(source: Region, target: Region) -> list[Strided]:
     target_low, target_high = target.bounds
     if low >= target_high or target_low >= high:
         return []
+    if high - low == source.numel and target_high - target_low == target.numel:
+        # Both are one run, which is most of what there is, and numpy would take longer to get going.
+        start, stop = max(low, target_low), min(high, target_high)
+        return [Strided(start - low, 0, start - target_low, 0, stop - start, 1)]
     first, length = source.runs()
     other, other_length = target.runs()
     # For each run of the target the range of runs of the source that overlap it; both are sorted and disjoint.
@@ -156,6 +160,8 @@ def covers(parts: list[Strided], numel: int) -> bool:
         return True
     if not parts:
         return False
+    if len(parts) == 1 and parts[0].count == 1:
+        return parts[0].length == numel
     starts = np.concatenate([part.target + part.target_step * np.arange(part.count) for part in parts])
     ends = starts + np.repeat([part.length for part in parts], [part.count for part in parts])
     order = np.argsort(starts, kind="stable")

@@ -14,6 +14,8 @@ from raytrain_eks.spec.problem import Problem, SpecError
 class S3(Storage):
     """A prefix of a bucket."""
 
+    slab = 16 * 2**20
+
     def __init__(self, bucket: str, prefix: str):
         self.bucket = bucket
         self.prefix = prefix

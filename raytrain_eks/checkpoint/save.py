@@ -9,7 +9,6 @@ and rank 0 writes the manifest when it has all of them and no newer attempt has 
 import contextlib
 import json
 import logging
-import os
 import threading
 import time
 import uuid
@@ -233,9 +232,6 @@ class Saver:
     # -- in the background --------------------------------------------------------------------------------------
 
     def _background(self, pending: _Pending) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            # Training comes first on a CPU that both need. Linux takes a thread's own priority this way.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         try:
             self._write(pending)
             if self.rank == 0:

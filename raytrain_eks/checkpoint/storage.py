@@ -70,6 +70,8 @@ class Storage(ABC):
 
     url: str
     """The whole place, as a person would write it."""
+    slab: int = 2**20
+    """Bytes that one read best takes where many short runs lie close together."""
 
     @staticmethod
     def of(place: "str | os.PathLike[str] | Storage") -> "Storage":

@@ -134,8 +134,9 @@ def test_short_runs_by_the_slab_and_long_runs_alike(tmp_path, monkeypatch, cut):
     ]
     parts[-1] = [Chunk("w", (64, 96), torch.float32, tensor[:, (cut - 1) * size :], (0, (cut - 1) * size))]
     for direct, gap, slab in [(1, 0, 64), (10**9, 10**9, 500), (10**9, 10**9, 2**20), (10**9, 8, 2**20)]:
-        for name, value in (("DIRECT", direct), ("GAP", gap), ("SLAB", slab)):
+        for name, value in (("DIRECT", direct), ("GAP", gap), ("RUN", slab)):
             monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(Storage, "slab", slab)
         with stored(tmp_path / f"{direct}{gap}{slab}", parts) as reader:
             assert torch.equal(reader.full("w"), tensor)
             assert torch.equal(reader.box("w", (3, 5), (40, 80)), tensor[3:43, 5:85])
