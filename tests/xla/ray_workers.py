@@ -12,12 +12,19 @@ def write(folder: str, found: dict[str, Any]) -> None:
     Path(folder, f"{os.environ['RANK']}.json").write_text(json.dumps(found))
 
 
-def environment(task: dict[str, Any]) -> None:
-    """The environment after torch_xla's own start-up has seen it."""
-    import torch_xla  # noqa: F401
+def start_up(task: dict[str, Any]) -> None:
+    """The environment after torch_xla's own start-up has seen it, and the proof over torch_xla's own process group."""
+    import torch_xla
+
+    from raytrain_eks.train.proof import NotReduced, prove_all_reduce
 
     wanted = ("NEURON_", "PJRT_", "TORCHELASTIC_", "FI_", "CCOM_", "GROUP_", "LOCAL_", "WORLD_", "RANK")
-    write(task["folder"], {name: value for name, value in os.environ.items() if name.startswith(wanted)})
+    found = {name: value for name, value in os.environ.items() if name.startswith(wanted)}
+    try:
+        prove_all_reduce(torch_xla.device(), int(os.environ["WORLD_SIZE"]))
+    except NotReduced as error:
+        found["refused"] = str(error)
+    write(task["folder"], found)
 
 
 def steps(task: dict[str, Any]) -> None:
@@ -55,17 +62,3 @@ def steps(task: dict[str, Any]) -> None:
     found = {"losses": losses, "norms": norms, "weights": digest, "graphs": engine.guard.graphs, "written": written}
     found["apart"] = apart
     write(task["folder"], found)
-
-
-def proof(task: dict[str, Any]) -> None:
-    """Only the proof, over torch_xla's own process group."""
-    import torch_xla
-
-    from raytrain_eks.train.proof import NotReduced, prove_all_reduce
-
-    try:
-        prove_all_reduce(torch_xla.device(), int(os.environ["WORLD_SIZE"]))
-    except NotReduced as error:
-        write(task["folder"], {"refused": str(error)})
-    else:
-        write(task["folder"], {"refused": ""})

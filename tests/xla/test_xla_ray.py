@@ -47,17 +47,15 @@ def run(function, folder: Path, config, **environment: str) -> list[dict]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(CORES)]
 
 
-def test_torch_xla_starts_up_on_every_core(cluster, root, tmp_path):
-    """Under Ray's own TorchXLAConfig this start-up raises: one visible core, two local workers."""
+def test_torch_xla_starts_up_on_every_core_and_a_world_that_does_not_reduce_is_refused(cluster, root, tmp_path):
+    """Under Ray's own TorchXLAConfig the start-up raises (one visible core, two local workers), and without a runtime
+    behind it the world of two would train two models in silence."""
     from raytrain_eks.train.neuron_backend import NeuronConfig
     from tests.xla import ray_workers
 
-    class WithoutGroup(NeuronConfig):
-        group = "cpu:gloo"
-
-    config = WithoutGroup(defaults=tuning("xla", cache=str(tmp_path / "cache")))
+    config = NeuronConfig(defaults=tuning("xla", cache=str(tmp_path / "cache")))
     path = os.pathsep.join([str(HERE / "stand_in"), str(root)])
-    first, second = run(ray_workers.environment, tmp_path, config, PYTHONPATH=path)
+    first, second = run(ray_workers.start_up, tmp_path, config, PYTHONPATH=path)
     for rank, found in enumerate((first, second)):
         assert found["NEURON_PJRT_PROCESS_INDEX"] == str(rank)
         assert found["NEURON_PJRT_WORLD_SIZE"] == "2"
@@ -65,18 +63,11 @@ def test_torch_xla_starts_up_on_every_core(cluster, root, tmp_path):
         assert found["NEURON_RT_VISIBLE_CORES"] == str(rank)
         assert found["GROUP_WORLD_SIZE"] == "1"
         assert not [name for name in found if name.startswith("FI_")]
+        assert "all_reduce over 2 ranks gave" in found["refused"]
     assert first["NEURON_RT_ROOT_COMM_ID"] == second["NEURON_RT_ROOT_COMM_ID"]
     assert not first["NEURON_RT_ROOT_COMM_ID"].endswith(":62182")
     assert first["TORCHELASTIC_RUN_ID"] == second["TORCHELASTIC_RUN_ID"]
     assert first["NEURON_COMPILE_CACHE_URL"] == str(tmp_path / "cache")
-
-
-def test_a_world_that_does_not_reduce_fails_the_proof(cluster, tmp_path):
-    from raytrain_eks.train.neuron_backend import NeuronConfig
-    from tests.xla import ray_workers
-
-    found = run(ray_workers.proof, tmp_path, NeuronConfig())
-    assert all("all_reduce over 2 ranks gave" in each["refused"] for each in found)
 
 
 def test_two_workers_stay_bit_equal_and_equal_one(cluster, tmp_path):

@@ -1,7 +1,8 @@
-"""A whole run by the driver on the XLA engine: data, loop, checkpoint, resume from another engine, export."""
+"""A whole run by the driver on the XLA engine: data, loop, resume from another engine, checkpoint, export."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ schedule: {{kind: constant}}
 precision: fp32
 engine: {{kind: {engine}}}
 evaluate: {{sequences: 4}}
-checkpoint: {{every: 2}}
+checkpoint: {{every: 3}}
 stop: {{steps: {steps}}}
 failures: {{restarts: 0}}
 """
@@ -62,17 +63,21 @@ def train(root, folder: Path, storage: str, engine: str, steps: int) -> list[dic
     return [json.loads(line) for line in lines]
 
 
-def test_a_run_goes_from_engine_to_engine(root, folder):
-    mixed = train(root, folder, "mixed", "xla", 3)
-    summary = json.loads((folder / "mixed/traced/summary.json").read_text())
-    assert (summary["status"], summary["engine"], summary["steps"]) == ("complete", "xla", 3)
-    assert (folder / "mixed/traced/export/model.safetensors").exists()
-    mixed = train(root, folder, "mixed", "torch", 5)
-    whole = train(root, folder, "whole", "torch", 5)
-    assert [line["step"] for line in mixed] == [1, 2, 3, 4, 5]
-    for one, other in zip(mixed, whole, strict=True):
+def test_a_run_that_torch_began_is_gone_on_with(root, folder):
+    """As after a crash: the checkpoint of step 3 is the newest, and the steps after it are the same on XLA."""
+    begun = train(root, folder, "runs", "torch", 5)
+    run = folder / "runs/traced"
+    shutil.rmtree(run / "checkpoints/step-00000005")
+    (run / "summary.json").unlink()
+    traced = train(root, folder, "runs", "xla", 5)[len(begun) :]
+    assert [line["step"] for line in traced] == [4, 5]
+    for one, other in zip(traced, begun[3:], strict=True):
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-4)
         assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], abs=1e-3)
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["engine"], summary["steps"]) == ("complete", "xla", 5)
+    assert (run / "export/model.safetensors").exists()
+    assert (run / "checkpoints/step-00000005/manifest.json").exists()
 
 
 def test_compiling_ahead_leaves_graphs_and_no_run(root, folder):
