@@ -10,6 +10,7 @@ from raytrain_eks.spec import quantity
 from raytrain_eks.spec.engine import Auto, Engine, Xla
 from raytrain_eks.spec.job_data import Data, Location, Source, Text, Tokenizer, TrainTokenizer
 from raytrain_eks.spec.job_training import Batch, Lora, ModelSource, Optimizer, Schedule
+from raytrain_eks.spec.job_watch import Guard, Logger, Profile
 from raytrain_eks.spec.kubernetes import Variable
 from raytrain_eks.spec.model import Aside, Model, rule
 from raytrain_eks.spec.problem import Problem, counted
@@ -21,10 +22,12 @@ __all__ = [
     "Data",
     "Evaluate",
     "Failures",
+    "Guard",
     "Job",
     "Lora",
     "ModelSource",
     "Optimizer",
+    "Profile",
     "Sample",
     "Schedule",
     "Source",
@@ -165,7 +168,7 @@ class Job(Model):
     cluster: Text | None = Aside(None)
     """The cluster file that the job runs on, relative to the working directory; not needed on a laptop."""
 
-    workers: Workers = Aside(Workers())
+    workers: Workers = Aside(Workers.model_construct())
     """Where and on how many accelerators. The result does not depend on it."""
 
     model: ModelSource
@@ -189,28 +192,38 @@ class Job(Model):
     optimizer: Optimizer
     """AdamW and its numbers."""
 
-    schedule: Schedule = Schedule()
+    schedule: Schedule = Schedule.model_construct()
     """The learning rate over the steps."""
 
     precision: Literal["bf16", "fp32"] = "bf16"
     """Compute type of matrix products; weights and optimizer state stay fp32."""
 
-    engine: Engine = Aside(Auto())
+    engine: Engine = Aside(Auto.model_construct())
     """What runs the steps: `{kind: torch}`, `{kind: deepspeed, zero: 2}`, `{kind: xla}`; `auto` takes `torch`."""
 
-    checkpoint: Checkpoint = Aside(Checkpoint())
+    checkpoint: Checkpoint = Aside(Checkpoint.model_construct())
     """When the state is saved, and how much stays."""
 
-    evaluate: Evaluate = Aside(Evaluate())
+    evaluate: Evaluate = Aside(Evaluate.model_construct())
     """When held-out loss is measured."""
 
     stop: Stop = Aside()
     """When the run is complete: `steps`, `epochs` or `tokens`."""
 
-    failures: Failures = Aside(Failures())
+    failures: Failures = Aside(Failures.model_construct())
     """What the run survives by itself."""
 
-    sample: Sample = Aside(Sample())
+    guard: Guard = Guard.model_construct()
+    """When a step is not applied: losses and gradients that are not finite, and spikes."""
+
+    loggers: list[Logger] = Aside([])
+    """Who is told the metrics beside `metrics.jsonl`: `tensorboard` and `mlflow` write files into the run folder,
+    `wandb` needs its package and its key in the environment."""
+
+    profile: Profile | None = Aside(None)
+    """Trace a few steps with torch's profiler. None: no."""
+
+    sample: Sample = Aside(Sample.model_construct())
     """Text that the summary shows."""
 
     environment: dict[Variable, str] = Aside({})

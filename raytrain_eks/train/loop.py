@@ -17,6 +17,7 @@ from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines import Engine
 from raytrain_eks.train.journal import Journal, now
 from raytrain_eks.train.schedule import LearningRate
+from raytrain_eks.train.watch import Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,8 @@ class Loop:
     journal: Journal | None
     """Rank 0's side channel."""
     attempt: int
+    watch: Watch
+    """Told where this rank is, so that a hang has a name."""
     stop_requested: Callable[[], bool]
     """Whether somebody asked for a last checkpoint and an orderly end; asked on rank 0 only."""
     progress: Progress = field(default_factory=Progress)
@@ -105,8 +108,10 @@ class Loop:
     def _step(self) -> bool:
         """One optimizer step; whether the ranks agreed to stop after it."""
         began = time.perf_counter()
+        self.watch.at("data", self.progress.step)
         drawn = self.stream.next()
         waited = time.perf_counter() - began
+        self.watch.at("compute", self.progress.step)
         batches = [self.engine.put(batch) for batch in drawn.micro_batches]
         total = max(drawn.targets, 1)
         losses = [
@@ -115,6 +120,7 @@ class Loop:
         rate = self.rate(self.progress.step)
         norm = self.engine.step(rate)
         *values, gradient_norm = self.engine.read(*losses, norm)
+        self.watch.at("exchange", self.progress.step)
         summed, save, stop = self.engine.reduce(math.fsum(values), float(self._wants_save()), float(self._wants_stop()))
         self._save_due = save > 0
         took = time.perf_counter() - began
@@ -160,6 +166,8 @@ class Loop:
 
     def evaluate(self) -> Held:
         """Held-out loss over the same rows at every call."""
+        began = time.perf_counter()
+        self.watch.at("evaluate", self.progress.step)
         summed = [self.engine.evaluate(batch) for batch in map(self.engine.put, self.held_out.batches)]
         (nats,) = self.engine.reduce(math.fsum(self.engine.read(*summed)) if summed else 0.0)
         held = Held(
@@ -168,12 +176,14 @@ class Loop:
         )
         self.progress.held_last, self.progress.bits_per_byte = held.nats_per_token, held.bits_per_byte
         told = {"held_out_loss": held.nats_per_token, "bits_per_byte": held.bits_per_byte}
+        told["took"] = round(time.perf_counter() - began, 6)
         self.event("evaluated", step=self.progress.step, **told)
         return held
 
     def save(self, held_out_loss: float | None) -> None:
         """Snapshot the state and let it be written; the loop goes on."""
         began = time.perf_counter()
+        self.watch.at("save", self.progress.step)
         meta = {"progress": self.progress.saved(), "data": self.stream.state(), "steps": self.steps}
         self.saver.save(self.progress.step, self.engine.chunks(), meta, loss=held_out_loss)
         self.saved_step, self.saved_at = self.progress.step, time.monotonic()

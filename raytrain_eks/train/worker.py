@@ -1,12 +1,14 @@
 """What one worker process does: build the model, the engine and the stream, restore, run the loop, finish."""
 
 import os
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train.control import refuse
@@ -49,6 +51,7 @@ class Worker:
         from raytrain_eks.checkpoint.run import RunFolder
         from raytrain_eks.checkpoint.storage import Storage
         from raytrain_eks.train.journal import Journal
+        from raytrain_eks.train.watch import Watch
 
         if not torch.cuda.is_available():
             # transformers looks for DeepSpeed when it saves a model, and DeepSpeed then looks for accelerators.
@@ -58,6 +61,14 @@ class Worker:
         self.attempt = self._begin()
         self.stop = False
         self.journal = Journal(self.run.storage, tick=self._watch) if self.rank == 0 else None
+        self.watch = Watch(
+            self.run.storage,
+            attempt=self.attempt.number,
+            rank=self.rank,
+            world=self.world,
+            limit=quantity.seconds(self.job.failures.hang),
+            say=self._hung,
+        )
         self.event("worker", world=self.world, ranks=self._who())
 
     def _begin(self) -> Any:
@@ -81,6 +92,12 @@ class Worker:
             dist.all_gather_object(found, {"host": socket.gethostname(), "pid": os.getpid()})
         return found
 
+    def _hung(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
+        if self.journal is not None:
+            self.event("hang", reason=sentence)
+            self.journal.flush()
+
     def _watch(self) -> None:
         from raytrain_eks.train.control import stop_requested
 
@@ -103,8 +120,10 @@ class Worker:
     def work(self) -> None:
         """Run the loop, and finish the run when it is complete."""
         try:
+            self.watch.start()
             loop = self._build()
             complete = loop.run()
+            self.watch.at("finish", loop.progress.step)
             model = loop.engine.full_model() if complete else None
             loop.saver.close()
             loop.stream.close()
@@ -116,6 +135,7 @@ class Worker:
             if self.rank == 0:
                 refuse(self.run, refusal)
         finally:
+            self.watch.close()
             if self.journal is not None:
                 self.journal.close()
 
@@ -166,6 +186,7 @@ class Worker:
             steps=self.task.steps,
             journal=self.journal,
             attempt=self.attempt.number,
+            watch=self.watch,
             stop_requested=lambda: self.stop,
             progress=progress,
         )
@@ -193,6 +214,8 @@ class Worker:
         from raytrain_eks.checkpoint.run import LOSS_CURVE
         from raytrain_eks.train.finish import export, loss_curve, put_folder, samples
 
+        assert self.journal is not None
+        self.journal.flush()
         summary = self._summary(loop, complete)
         if model is not None:
             summary["samples"] = samples(self.job, model, self.tokenizer)
@@ -200,14 +223,14 @@ class Worker:
                 export(model, self.tokenizer, Path(folder))
                 put_folder(self.run.storage, "export", Path(folder))
             summary["export"] = "export"
-        assert self.journal is not None
-        self.journal.flush()
         curve = loss_curve(self.run.metrics(), list(self.run.lines("events.jsonl")), self.job.name)
         self.run.storage.write(LOSS_CURVE, curve)
         self.run.write_summary(summary)
         self.event("finished", status=summary["status"])
 
     def _summary(self, loop: Any, complete: bool) -> dict[str, Any]:
+        from raytrain_eks.train.goodput import ledger
+
         progress = loop.progress
         return {
             "name": self.job.name,
@@ -223,4 +246,5 @@ class Worker:
             "workers": self.world,
             "engine": self.job.engine.kind if self.job.engine.kind != "auto" else "torch",
             "attempt": self.attempt.number,
+            "seconds": ledger(self.run.lines("metrics.jsonl"), self.run.lines("events.jsonl")),
         }
