@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.engine import Auto, Engine, Xla
 from raytrain_eks.spec.job_data import Data, Location, Source, Text, Tokenizer, TrainTokenizer
-from raytrain_eks.spec.job_training import Batch, Lora, ModelSource, Optimizer, Schedule
+from raytrain_eks.spec.job_training import Batch, Lora, Masking, ModelSource, Optimizer, Schedule
 from raytrain_eks.spec.job_watch import Guard, Logger, Profile
 from raytrain_eks.spec.kubernetes import Variable
 from raytrain_eks.spec.model import Aside, Model, rule
@@ -25,6 +25,7 @@ __all__ = [
     "Guard",
     "Job",
     "Lora",
+    "Masking",
     "ModelSource",
     "Optimizer",
     "Profile",
@@ -183,6 +184,9 @@ class Job(Model):
     lora: Lora | None = None
     """Train low-rank adapters instead of the whole model. None: the whole model."""
 
+    masking: Masking = Masking.model_construct()
+    """What is hidden from a masked language model."""
+
     data: Data
     """What is read, and how it becomes sequences."""
 
@@ -281,6 +285,20 @@ class Job(Model):
         if self.lora is not None and self.model.config is not None:
             why = "adapters on a frozen model with random weights learn nothing"
             yield Problem(path="lora", rule=why, fix="give `model.name`, or leave `lora` out")
+
+    @rule
+    def _adapters_are_whole(self) -> Iterator[Problem]:
+        tensor = getattr(self.engine, "tensor", 1)
+        if self.lora is not None and tensor > 1:
+            why = "layers with adapters cannot be split over workers"
+            fix = "leave it out; `fsdp: true` shards the frozen model as well"
+            yield Problem(path="engine.tensor", value=str(tensor), rule=why, fix=fix)
+
+    @rule
+    def _masking_is_mlms(self) -> Iterator[Problem]:
+        if "masking" in self.model_fields_set and self.task != "mlm":
+            why = f"only masked language models hide tokens; task is {self.task}"
+            yield Problem(path="masking", rule=why, fix="write `task: mlm`, or leave `masking` out")
 
     @rule
     def _chats_are_rows(self) -> Iterator[Problem]:
