@@ -46,7 +46,7 @@ class Bench:
             raise RuntimeError(f"{' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def ours(self, name: str) -> dict[str, float]:
-        """Submit and follow; phases in seconds from the start of `submit`, and seconds per step without the first ten."""
+        """Submit and follow; phases in seconds from the start of `submit`, seconds per step without the first ten."""
         began = time.time()
         self.cli("submit", str(self.file(name)), "--on", "local", "--follow")
         run = self.folder / "runs" / name
@@ -64,11 +64,13 @@ class Bench:
 
     def bare(self, rows: Path, config: dict[str, Any], batch: int) -> dict[str, float]:
         """The same model and rows under torchrun."""
-        words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+        words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         words += [str(ROOT / "benchmarks" / "bare_ddp.py"), "--rows", str(rows), "--config", json.dumps(config)]
         words += ["--steps", str(STEPS), "--batch", str(batch)]
         env = self.env | {"BENCH_STARTED": str(time.time()), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, *words], env=env, capture_output=True, text=True, check=True, timeout=300
+        )
         return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
 
     def rows(self, name: str) -> tuple[Path, dict[str, Any], int]:
