@@ -45,15 +45,12 @@ class CompileGuard:
         self.seen: dict[str, Seen] = {}
 
     @contextmanager
-    def watch(self, kind: str, shapes: Shapes = (), *, follows: bool = False) -> Iterator[None]:
-        """Watch one call. Raises NewGraph (or warns) when its shapes or its graphs are new after the warm-up.
-
-        `follows`: new shapes were already dealt with, in the call that this one follows from.
-        """
+    def watch(self, kind: str, shapes: Shapes = ()) -> Iterator[None]:
+        """Watch one call. Raises NewGraph (or warns) when its shapes or its graphs are new after the warm-up."""
         seen = self.seen.setdefault(kind, Seen())
         call = f"call {seen.calls + 1} of {kind.replace('_', ' ')}"
         warm, known = seen.calls >= self.warmup, shapes in seen.shapes
-        if warm and not known and not follows:
+        if warm and not known:
             had = " and ".join(sorted(map(shown, seen.shapes)))
             self._found(f"{call} got a batch of {shown(shapes)}, which needs a new graph", f"keep batches at {had}")
         before = self.count()

@@ -145,8 +145,7 @@ def trace(job: Job, model: Any, *, rank: int, world: int) -> None:
     batch = engine.put(made_up(shape.micro, length))
     engine.evaluate(batch)
     for _ in range(STEPS):
-        for index in range(shape.accumulation):
-            engine.micro_step(batch, shape.rows * length, last=index == shape.accumulation - 1)
+        engine.micro_step(batch, shape.rows * length, last=True)
         engine.step(job.optimizer.learning_rate)
     engine.close()
 

@@ -43,7 +43,7 @@ def steps(task: dict[str, Any]) -> None:
         prove_equal(different, world)
     except DifferentWeights:
         apart = True
-    engine = XlaEngine(job(LLAMA), built(LLAMA), rank=rank, world=world, accumulation=2)
+    engine = XlaEngine(job(LLAMA), built(LLAMA), rank=rank, world=world)
     prove_all_reduce(engine.device, world)
     losses, norms = [], []
     data = batches(8)

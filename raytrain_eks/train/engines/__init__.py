@@ -4,6 +4,7 @@ One optimizer step is: `micro_step` as often as the batch has micro-batches, `st
 data order, schedules, metrics, files or faults.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,7 +43,7 @@ class Engine(Protocol):
         """The only place where the host waits for the device."""
 
     def reduce(self, *values: float) -> list[float]:
-        """Sums over all ranks, in float64."""
+        """Sums over all ranks, in float64; ranks that share layers count as one, with the mean of their values."""
 
     def chunks(self) -> "list[Chunk]":
         """This rank's part of the state: parameters and optimizer state under logical names."""
@@ -66,7 +67,7 @@ def build(job: "Job", model: Module, *, rank: int, world: int, micro: int, accum
     if job.engine.kind == "xla":
         from raytrain_eks.train.engines.xla import XlaEngine
 
-        return XlaEngine(job, model, rank=rank, world=world, accumulation=accumulation)
+        return XlaEngine(job, model, rank=rank, world=world)
     from raytrain_eks.train.engines.common import native_device
 
     if native_device() is not None:
@@ -75,4 +76,4 @@ def build(job: "Job", model: Module, *, rank: int, world: int, micro: int, accum
         return NeuronEngine(job, model, rank=rank, world=world)
     from raytrain_eks.train.engines.torch import TorchEngine
 
-    return TorchEngine(job, model, rank=rank, world=world)
+    return TorchEngine(job, model, rank=rank, world=world, local_rank=int(os.environ.get("LOCAL_RANK", "0")))

@@ -3,8 +3,9 @@
 PyTorch/XLA is AWS's former way (PyTorch 2.9 was its last release); trn1 has no other. Operations are recorded, and
 `torch_xla.sync` compiles and runs what was recorded, so everything here keeps the recorded graph the same at each
 step: shapes are fixed, the attention mask is always explicit, gradients and AdamW's moments exist from the start,
-numbers that change are tensors, and the host reads only what has been computed. With accumulation each micro-batch is a
-graph of its own, which is compiled once however many there are; without it the whole step is one.
+numbers that change are tensors, and the host reads only what has been computed. There are three graphs: a micro-batch,
+compiled once however many a step has, the step after them, and a batch of an evaluation. Between the first two the host
+can read the losses and still decide.
 
 Gradients are summed by torch.distributed, never by torch_xla's own collectives, which outside of Neuron do nothing and
 say nothing; `prove_all_reduce` tells whether the process group does.
@@ -29,7 +30,7 @@ from raytrain_eks.checkpoint.region import Region
 from raytrain_eks.spec.engine import Xla
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
-from raytrain_eks.train.compile_guard import CompileGuard, Shapes, shapes_of
+from raytrain_eks.train.compile_guard import CompileGuard, shapes_of
 from raytrain_eks.train.engines.common import evaluating, wants_autocast, weight_groups
 from raytrain_eks.train.engines.graph import GraphEngine, moved
 from raytrain_eks.train.engines.graph_adamw import GraphAdamW
@@ -66,10 +67,10 @@ def compilations() -> int:
 class XlaEngine(GraphEngine):
     """A replica of the model on one XLA device, NeuronCore or CPU."""
 
-    def __init__(self, job: Job, model: nn.Module, *, rank: int, world: int, accumulation: int):
+    def __init__(self, job: Job, model: nn.Module, *, rank: int, world: int):
         assert isinstance(job.engine, Xla)
         self.xla = torch_xla = import_torch_xla()
-        self.rank, self.world, self.accumulation = rank, world, accumulation
+        self.rank, self.world = rank, world
         self.device = torch_xla.device()
         self.clip = job.optimizer.clip
         self.rounding = job.engine.stochastic_rounding
@@ -86,7 +87,6 @@ class XlaEngine(GraphEngine):
         for weight in self.trained:
             weight.grad = torch.zeros_like(weight)
         torch_xla.sync()
-        self.shapes: Shapes = ()
         self.guard = CompileGuard(compilations, warmup=job.engine.warmup, new_graph=job.engine.new_graph)
 
     def forward(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
@@ -96,18 +96,16 @@ class XlaEngine(GraphEngine):
 
     def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:
         """Forward and backward of one micro-batch; gradients of ranks are summed in `step`."""
-        self.shapes = shapes_of(batch)
-        with self.guard.watch("micro_step", self.shapes):
+        with self.guard.watch("micro_step", shapes_of(batch)):
             share = torch.tensor(1.0 / trained_tokens).to(self.device)
             loss = self.forward(self.model, batch)
             (loss * share).backward()
-            if self.accumulation > 1:
-                self.xla.sync()
+            self.xla.sync()
         return loss.detach()
 
     def step(self, learning_rate: float) -> Tensor:
         """Sum gradients over ranks, clip by their global norm, apply, clear; the norm before clipping."""
-        with self.guard.watch("step", self.shapes, follows=True):
+        with self.guard.watch("step"):
             with torch.no_grad():
                 gradients = [weight.grad for weight in self.trained]
                 if self.world > 1:
