@@ -26,6 +26,12 @@ EksName = Annotated[
 ]
 
 
+def _word(key: str, model: type[Model]) -> Any:
+    """The type of the one word that stands for a model: its field's, with what the field's metadata adds."""
+    info = model.model_fields[key]
+    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+
+
 def short(key: str, model: type[Model]) -> Any:
     """A `model` that may be written as one word, which is its field `key`: `capacity: spot`."""
 
@@ -34,7 +40,7 @@ def short(key: str, model: type[Model]) -> Any:
             return {key: value}
         return mapped(value, "a word, or a mapping")
 
-    return BeforeValidator(spelt_out, json_schema_input_type=str | model)
+    return BeforeValidator(spelt_out, json_schema_input_type=_word(key, model) | model)
 
 
 def mapped(value: object, expected: str) -> object:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
@@ -41,7 +41,12 @@ def worded(test: Callable[[str], object], rule: str) -> Any:
             raise ValueError(rule)
         return value
 
-    return BeforeValidator(check)
+    pattern = getattr(test, "__self__", None)
+    if not isinstance(pattern, re.Pattern):
+        return BeforeValidator(check)
+    # What an editor may let through: the same expression, in JSON Schema's dialect.
+    shown = "^(?:" + pattern.pattern.replace(r"\Z", "$") + ")$"
+    return BeforeValidator(check, json_schema_input_type=Annotated[str, Field(pattern=shown)])
 
 
 Label = Annotated[str, worded(is_label_value, "a label's value has at most 63 letters, digits, dashes, dots or _")]

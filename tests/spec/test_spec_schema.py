@@ -1,6 +1,7 @@
 """The JSON Schema for editors: valid itself, lets every example through, and names what a field is."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -33,6 +34,25 @@ def test_the_schema_is_valid_and_complete(kind):
         assert list(properties) == field_names(model)
         for name, doc in field_docs(model).items():
             assert properties[name]["description"] == doc
+
+
+def patterns(node):
+    if isinstance(node, dict):
+        yield from [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+        node = list(node.values())
+    for item in node if isinstance(node, list) else []:
+        yield from patterns(item)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_patterns_are_javascripts(kind):
+    """JSON Schema's patterns are ECMA-262's, which has no end-of-text mark, no inline flags and no named groups."""
+    found = set(patterns(json_schema(model_of(kind))))
+    assert len(found) > 5
+    for pattern in found:
+        assert not re.search(r"\\[AZ]|\(\?[iaLmsuxP]", pattern), pattern
+        assert pattern.startswith("^"), pattern
+        assert pattern.endswith("$"), pattern
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
