@@ -154,3 +154,19 @@ class Lora(Model):
 
     target_modules: Annotated[list[Text], Field(min_length=1)] | None = None
     """Names of the linear layers that get one. None: all of them but the head."""
+
+
+class Masking(Model):
+    """What a masked language model has to find out (only with `task: mlm`). Each epoch hides other tokens; of the
+    chosen ones 80% become the mask token, 10% a random one, 10% stay (Devlin et al. 2019)."""
+
+    share: Share = "15%"
+    """The part of each row's tokens that is chosen, rounded, at least one."""
+
+    whole_words: bool = False
+    """Choose all tokens of a word or none, instead of one by one."""
+
+    @rule
+    def _some(self) -> Iterator[Problem]:
+        if not 0 < quantity.share(self.share) < 1:
+            yield Problem(path="share", rule="leaves nothing to find out, or nothing to find it out from", fix="15%")

@@ -8,15 +8,40 @@ from typing import Any
 from raytrain_eks.checkpoint.storage import Storage
 from raytrain_eks.spec.job import Job
 
+ADAPTER = "adapter"
+"""The folder, within an export, of adapters alone."""
+
 
 def export(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write safetensors, config and tokenizer, as `AutoModelForCausalLM.from_pretrained` opens them."""
+    """Write safetensors, config and tokenizer, as `AutoModelForCausalLM.from_pretrained` opens them.
+
+    Adapters are written alone to `adapter/`, which peft opens, and merged into the model, which is a plain one
+    afterwards. Raises EmptyAdapter and EmptyWeight rather than to write a tensor that is empty.
+    """
     from transformers.utils import logging
 
+    from raytrain_eks.train import lora
+
     logging.disable_progress_bar()
+    if lora.layers(model):
+        lora.save_adapter(model, folder / ADAPTER)
+        tokenizer.save_pretrained(folder / ADAPTER)
+        lora.merge(model)
+    refuse_empty(model)
     model.config.use_cache = True
     model.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
+
+
+class EmptyWeight(RuntimeError):
+    """A model to be exported has a weight without elements."""
+
+
+def refuse_empty(model: Any) -> None:
+    """Raises EmptyWeight when a weight has no elements, or none in memory: under ZeRO-3 one that nobody gathered."""
+    for name, weight in model.named_parameters():
+        if weight.numel() == 0 or weight.is_meta:
+            raise EmptyWeight(f"{name} is empty: it was not gathered, and must not be exported")
 
 
 def samples(job: Job, model: Any, tokenizer: Any) -> list[dict[str, str]]:
@@ -24,7 +49,9 @@ def samples(job: Job, model: Any, tokenizer: Any) -> list[dict[str, str]]:
     import torch
 
     model.eval()
-    found = []
+    found: list[dict[str, str]] = []
+    if not model.can_generate():
+        return found
     for index, prompt in enumerate(job.sample.prompts):
         torch.manual_seed(job.seed + index)
         ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)

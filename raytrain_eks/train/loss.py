@@ -1,4 +1,4 @@
-"""The loss of causal language models as a sum over trained tokens, and the attention mask of packed rows."""
+"""The loss of language models as a sum over trained tokens, and the attention mask of packed rows."""
 
 import torch
 from torch import Tensor
@@ -8,16 +8,18 @@ IGNORED = -100
 """The label of a position that is not trained (Hugging Face's and PyTorch's own value)."""
 
 
-def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropies of the next tokens, in nats, as a float32 scalar.
+def summed_loss(logits: Tensor, labels: Tensor, *, causal: bool = True) -> Tensor:
+    """Sum of the cross-entropies of the trained tokens, in nats, as a float32 scalar.
 
     logits: [rows, length, vocabulary]; labels: int64 [rows, length], not shifted: position t is trained to give
-    labels[t + 1] where that is not -100. The sum, not the mean: only the number of trained tokens of the whole global
-    batch is the right divisor, whatever the split into micro-batches and ranks.
+    labels[t + 1] where that is not -100, or labels[t] where nothing is causal and tokens were masked. The sum, not the
+    mean: only the number of trained tokens of the whole global batch is the right divisor, whatever the split into
+    micro-batches and ranks.
     """
-    shifted = labels[:, 1:].reshape(-1)
+    if causal:
+        logits, labels = logits[:, :-1], labels[:, 1:]
     return cross_entropy(
-        logits[:, :-1].float().reshape(-1, logits.shape[-1]), shifted, ignore_index=IGNORED, reduction="sum"
+        logits.float().reshape(-1, logits.shape[-1]), labels.reshape(-1), ignore_index=IGNORED, reduction="sum"
     )
 
 
@@ -45,3 +47,11 @@ def explicit_mask(segments: Tensor, *, causal: bool = True) -> Tensor:
     if causal:
         same &= torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     return (same | torch.eye(length, dtype=torch.bool, device=segments.device))[:, None]
+
+
+def additive(mask: Tensor) -> Tensor:
+    """A mask of what may be seen as numbers to add to scores, fp32: 0, or the least number.
+
+    transformers' `eager` attention adds whatever mask it is given, and adding True would hide nothing.
+    """
+    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, torch.finfo(torch.float32).min)

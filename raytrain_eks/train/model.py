@@ -1,4 +1,5 @@
-"""Building the model of a job: from a Hugging Face config with random weights, or pretrained from a folder or hub."""
+"""Building the model of a job: from a Hugging Face config with random weights, or pretrained from a folder or hub; with
+adapters where the job trains those alone."""
 
 import os
 from pathlib import Path
@@ -28,6 +29,12 @@ def model_config(job: Job, tokenizer: Any) -> Any:
         rule = f"is longer than the model's max_position_embeddings, which is {positions}"
         value = str(job.data.sequence_length)
         fix = f"write at most {positions}"
+        problems.append(Problem(path="data.sequence_length", rule=rule, value=value, fix=fix))
+    seen = window(config)
+    if seen is not None and seen < job.data.sequence_length:
+        rule = f"is longer than what the model's layers with a sliding window see, which is {seen} tokens: packed rows "
+        rule += "have a mask of their own, which knows no window"
+        value, fix = str(job.data.sequence_length), f"write at most {seen}, or `sliding_window: null` in the config"
         problems.append(Problem(path="data.sequence_length", rule=rule, value=value, fix=fix))
     if problems:
         raise SpecError(problems)
@@ -79,17 +86,60 @@ def check_folder(job: Job) -> None:
         raise SpecError([Problem(path="model.name", rule=rule, value=name, fix=fix)])
 
 
+def model_class(task: str) -> Any:
+    """transformers' class for a task: a language model that gives the next token, or masked ones."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    return AutoModelForMaskedLM if task == "mlm" else AutoModelForCausalLM
+
+
 def build_model(job: Job, config: Any) -> Any:
-    """The model with its initial weights, the same on every rank: float32, attention by SDPA, no cache."""
+    """The model with its initial weights, the same on every rank: float32, attention by SDPA, no cache; with `lora`
+    frozen, and with fresh adapters in it. Raises SpecError for a family that does not do the task, for files that
+    cannot be opened, and for weights that are missing in them: random ones would take their place."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     torch.manual_seed(job.seed)
+    auto = model_class(job.task)
+    if type(config) not in auto._model_mapping:
+        does = "masked tokens" if job.task == "mlm" else "next tokens"
+        rule = f"{config.model_type} has no model for {does} in transformers"
+        raise SpecError([Problem(path="task", value=job.task, rule=rule, fix="choose a family that has one")])
+    options = {"attn_implementation": "sdpa", "dtype": torch.float32}
     if job.model.config is not None:
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+        model = auto.from_config(config, **options)
     else:
-        model = AutoModelForCausalLM.from_pretrained(
-            job.model.name, config=config, attn_implementation="sdpa", dtype=torch.float32
-        )
+        model = _opened(job, auto, config, options)
     model.config.use_cache = False
+    if job.lora is not None:
+        from raytrain_eks.train.lora import adapt
+
+        adapt(model, job)
     return model
+
+
+def _opened(job: Job, auto: Any, config: Any, options: dict[str, Any]) -> Any:
+    try:
+        name = os.path.expanduser(str(job.model.name))
+        model, told = auto.from_pretrained(name, config=config, output_loading_info=True, **options)
+    except (OSError, ValueError) as error:
+        rule = f"its weights cannot be opened: {str(error).splitlines()[0]}"
+        fix = "give a local folder with safetensors, or a name that the hub serves from here"
+        raise SpecError([Problem(path="model.name", rule=rule, value=job.model.name, fix=fix)]) from None
+    missing = sorted(told["missing_keys"])
+    if missing:
+        rule = f"has no weights for {missing[0]}" + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+        fix = "give a model that was trained for this task"
+        raise SpecError([Problem(path="model.name", rule=rule, value=job.model.name, fix=fix)])
+    return model
+
+
+def window(config: Any) -> int | None:
+    """How far back the layers with a sliding window or chunks of attention see, in tokens; None where all see all."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None and not {"sliding_attention", "chunked_attention"}.intersection(kinds):
+        return None
+    if kinds is None and not getattr(config, "use_sliding_window", True):
+        return None
+    found = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return min((size for size in found if isinstance(size, int)), default=None)
