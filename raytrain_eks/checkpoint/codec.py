@@ -15,9 +15,9 @@ WIDTH = 4
 
 @dataclass(frozen=True)
 class Codec:
-    """One way to pack blocks. `level` None is the codec's own choice: zstd 1, gzip 6."""
+    """One way to pack blocks. `level` None is the codec's own choice: zstd and planes 1, gzip 6."""
 
-    name: Name = "zstd"
+    name: Name = "planes"
     level: int | None = None
 
     def __post_init__(self) -> None:
@@ -32,10 +32,10 @@ class Codec:
         """What is added to a packed file's name."""
         return {"none": "", "zstd": ".zst", "gzip": ".gz", "planes": ".planes"}[self.name]
 
-    def pack(self, block: Any) -> bytes:
-        """A block (any buffer) packed. zstd and zlib release the GIL."""
+    def pack(self, block: memoryview) -> memoryview | bytes:
+        """A block packed; with `none` it is the block itself, not a copy. zstd and zlib release the GIL."""
         if self.name == "none":
-            return bytes(block)
+            return block
         if self.name == "gzip":
             return zlib.compress(block, self.level or 6, wbits=31)
         packed: bytes = self._zstd().compress(_apart(block) if self.name == "planes" else block, asbytes=True)

@@ -32,7 +32,8 @@ from raytrain_eks.checkpoint.storage import Storage
 from raytrain_eks.checkpoint.verify import read_records, threads
 
 KEEP = Retention(last=5, best=1)
-ZSTD = Codec("zstd")
+PLANES = Codec("planes")
+Packed = memoryview | bytes
 ASIDE = {CHECKPOINTS, "control"}
 """Folders of a run that are not copied as they are."""
 
@@ -60,7 +61,7 @@ class Mirror:
         place: str | Storage,
         *,
         keep: Retention = KEEP,
-        codec: Codec = ZSTD,
+        codec: Codec = PLANES,
         say: Callable[[str], None] = lambda text: None,
     ):
         """`place` is the mirror's storage; the run lies in it under its name, beside other runs."""
@@ -157,7 +158,7 @@ class Mirror:
         output = target.output(record.file + self.codec.suffix)
         sizes = []
 
-        def pack(number: int) -> bytes:
+        def pack(number: int) -> Packed:
             begin, size = record.span(number)
             block = memoryview(bytearray(size))
             file.read_into(begin, block)
@@ -217,6 +218,7 @@ class Mirror:
                 self._receive(source, target, record, packed.get(record.file, {}))
                 target.write(stored.name, source.read(stored.name))
             target.write(MANIFEST, source.read(MANIFEST))
+        self.run.admit(manifest.key)
         self.say(f"brought the checkpoint of step {step} back from {self.copy.url}")
         return manifest
 
@@ -232,7 +234,7 @@ class Mirror:
             raise Damaged(f"{record.file}{codec.suffix} is missing in the mirror") from None
         output = target.output(record.file)
 
-        def unpack(number: int) -> bytes:
+        def unpack(number: int) -> Packed:
             packed = memoryview(bytearray(sizes[number]))
             file.read_into(starts[number], packed)
             try:
@@ -261,11 +263,11 @@ def _small(run: RunFolder) -> Iterator[tuple[str, int]]:
             yield from run.storage.files(entry.name)
 
 
-def in_order(make: Callable[[int], bytes], count: int) -> Iterator[bytes]:
+def in_order(make: Callable[[int], Packed], count: int) -> Iterator[Packed]:
     """`make(0)`, `make(1)`, ... in order, a few of them ahead in threads, so that memory stays bounded."""
     ahead = 2 * threads()
     with ThreadPoolExecutor(threads(), thread_name_prefix="mirror") as pool:
-        waiting: deque[Future[bytes]] = deque(pool.submit(make, number) for number in range(min(ahead, count)))
+        waiting: deque[Future[Packed]] = deque(pool.submit(make, number) for number in range(min(ahead, count)))
         following = len(waiting)
         while waiting:
             yield waiting.popleft().result()

@@ -209,8 +209,8 @@ class Reader:
         file.read_into(read.offset, memoryview(slab.numpy().data))
         # numpy and not torch, whose copy would start threads of its own in each of ours.
         source = np.ndarray(shape, np.uint8, slab.numpy().data, 0, (part.source_step * width, 1))
-        into = flat.view(torch.uint8).numpy().data
-        np.ndarray(shape, np.uint8, into, part.target * width, (part.target_step * width, 1))[:] = source
+        target = flat.view(torch.uint8).numpy().data
+        np.ndarray(shape, np.uint8, target, part.target * width, (part.target_step * width, 1))[:] = source
 
 
 def _split(file: str, begin: int, part: Strided, width: int, slab: int) -> Iterator[_Read]:

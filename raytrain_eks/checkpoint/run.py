@@ -175,6 +175,16 @@ class RunFolder:
                 found[number] = {(step, attempt, token) for step, attempt, token in about["found"]}
         return found
 
+    def admit(self, key: tuple[int, int, str]) -> None:
+        """Let a checkpoint of an earlier attempt count that came after the newest attempt began: brought back from a
+        mirror, where it counted. Only who brings it back may say so."""
+        newest = max(self.attempts(), default=0)
+        if newest <= key[1]:
+            return
+        about = self._json(self._attempt(newest)) or {}
+        about["found"] = [*about.get("found", []), list(key)]
+        self.storage.write(self._attempt(newest), _dump(about))
+
     @staticmethod
     def _attempt(number: int) -> str:
         return f"{ATTEMPTS}/{number:04d}.json"

@@ -19,21 +19,37 @@ class Upload:
 
     def __init__(self, storage: "S3", path: str):
         self.storage, self.path = storage, path
-        self.buffer = bytearray()
         self.part = PART
+        self.buffer = bytearray(0)
+        """The part in the making; handed over whole, so that data is copied once."""
+        self.filled = 0
         self.upload: str | None = None
         self.pool: ThreadPoolExecutor | None = None
         self.parts: list[Future[dict[str, Any]]] = []
         self.room = threading.Semaphore(PARALLEL)
 
     def write(self, data: memoryview) -> None:
-        self.buffer += data
-        while len(self.buffer) >= self.part:
-            piece = bytes(memoryview(self.buffer)[: self.part])
-            del self.buffer[: self.part]
-            self._send(piece)
+        while len(data):
+            if self.filled == len(self.buffer):
+                self._next(len(data))
+            count = min(len(self.buffer) - self.filled, len(data))
+            with memoryview(self.buffer) as room:
+                room[self.filled : self.filled + count] = data[:count]
+            self.filled += count
+            data = data[count:]
 
-    def _send(self, piece: bytes) -> None:
+    def _next(self, wanted: int) -> None:
+        """Make room: the buffer grows up to the size of a part, and then it is sent."""
+        if self.filled == self.part:
+            self._send(self.buffer)
+            self.buffer, self.filled = bytearray(self.part), 0
+        else:
+            self.buffer.extend(bytes(min(max(wanted, self.filled), self.part - self.filled)))
+
+    def _send(self, piece: bytearray | memoryview) -> None:
+        failed = next((part for part in self.parts[-2 * PARALLEL :] if part.done() and part.exception()), None)
+        if failed is not None:
+            failed.result()
         if self.upload is None:
             answer = self.storage.call("create_multipart_upload", self.path, ChecksumAlgorithm="CRC32")
             self.upload = answer["UploadId"]
@@ -45,9 +61,14 @@ class Upload:
         self.room.acquire()
         self.parts.append(self.pool.submit(self._put, number, piece))
 
-    def _put(self, number: int, piece: bytes) -> dict[str, Any]:
+    def _put(self, number: int, piece: bytearray | memoryview) -> dict[str, Any]:
         try:
-            arguments = {"UploadId": self.upload, "PartNumber": number, "Body": piece, "ChecksumAlgorithm": "CRC32"}
+            arguments = {
+                "UploadId": self.upload,
+                "PartNumber": number,
+                "Body": bytearray(piece) if isinstance(piece, memoryview) else piece,
+                "ChecksumAlgorithm": "CRC32",
+            }
             answer = self.storage.call("upload_part", self.path, **arguments)
         finally:
             self.room.release()
@@ -56,12 +77,10 @@ class Upload:
 
     def commit(self) -> None:
         if self.upload is None:
-            self.storage.write(self.path, bytes(self.buffer))
-            self.buffer.clear()
+            self.storage.write(self.path, bytes(memoryview(self.buffer)[: self.filled]))
             return
-        if self.buffer:
-            self._send(bytes(self.buffer))
-            self.buffer.clear()
+        if self.filled:
+            self._send(memoryview(self.buffer)[: self.filled])
         parts = [part.result() for part in self.parts]
         self.storage.call(
             "complete_multipart_upload", self.path, UploadId=self.upload, MultipartUpload={"Parts": parts}

@@ -151,6 +151,8 @@ class Saver:
         """Seconds that the last `save()` held up its caller, the wait for the one before included."""
         self._failed_in_a_row = 0
         self._fenced: Fenced | None = None
+        self.at_close = contextlib.ExitStack()
+        """What ends with `close()`, once the last save is done."""
         self._buffer = _Buffer()
         self._pending: _Pending | None = None
 
@@ -207,6 +209,7 @@ class Saver:
     def close(self) -> None:
         """Wait for the save in progress. Raises Fenced, or CheckpointFailed when that last save failed."""
         self.wait()
+        self.at_close.close()
         if self._fenced is not None:
             raise self._fenced
         if self._failed_in_a_row:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from raytrain_eks.checkpoint.run import RunFolder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-CODECS = ("zstd", "gzip", "planes", "none")
+CODECS = ("planes", "zstd", "gzip", "none")
 
 
 @click.group(help="What a run has saved: list, verify, prune, mirror, export, remove.")
@@ -180,8 +180,8 @@ def mirror_of(run: "RunFolder", place: str, codec: Any, level: int | None, keep:
 @of_run
 @click.option("--to", metavar="PLACE", help="The mirror. Default: the job's checkpoint.mirror.")
 @click.option("--back", is_flag=True, help="Bring the run and its newest checkpoint back from the mirror.")
-@click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="How data is packed.")
-@click.option("--level", type=int, help="The codec's level. Default: 1 for zstd, 6 for gzip.")
+@click.option("--codec", type=click.Choice(CODECS), default="planes", show_default=True, help="How data is packed.")
+@click.option("--level", type=int, help="The codec's level. Default: 1, for gzip 6.")
 @click.option("--keep", type=click.IntRange(1), default=5, show_default=True, help="Newest that stay in the mirror.")
 def sync(run: str, storage: str | None, to: str | None, back: bool, codec: str, level: int | None, keep: int) -> None:
     from raytrain_eks.checkpoint.run import RunFolder

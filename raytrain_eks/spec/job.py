@@ -103,9 +103,9 @@ class Checkpoint(Model):
     mirror_keep: Whole = Aside(5)
     """How many of the newest stay in the mirror; the best stays as well."""
 
-    mirror_codec: Literal["zstd", "gzip", "planes", "none"] = Aside("zstd")
-    """How the mirror packs data. `planes` takes the bytes of floats apart before zstd; with `none` the mirror is a run
-    folder that can be trained from as it is."""
+    mirror_codec: Literal["planes", "zstd", "gzip", "none"] = Aside("planes")
+    """How the mirror packs data. `planes` takes the bytes of floats apart before zstd, which packs weights and moments
+    best; with `none` the mirror is a run folder that can be trained from as it is."""
 
 
 class Evaluate(Model):

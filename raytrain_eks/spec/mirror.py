@@ -28,11 +28,11 @@ class Watched(Model):
     max_checkpoints: Whole = 5
     """How many of a run's newest checkpoints stay in the mirror; the best by held-out loss stays as well."""
 
-    compression: bool | Literal["none", "zstd", "gzip", "planes"] = "zstd"
-    """How data is packed. true is gzip where a level is given, as in the guide, otherwise zstd; false is none."""
+    compression: bool | Literal["none", "zstd", "gzip", "planes"] = "planes"
+    """How data is packed. true is gzip where a level is given, as in the guide, otherwise planes; false is none."""
 
     compression_level: Annotated[int, Field(ge=1, le=22)] | None = None
-    """The codec's level. None: its own choice, which is 1 for zstd and 6 for gzip."""
+    """The codec's level. None: its own choice, which is 1 for planes and zstd, and 6 for gzip."""
 
     auto_resume: bool = True
     """At the start, bring back the runs that the mirror has and the local path has not."""
@@ -44,7 +44,7 @@ class Watched(Model):
     def codec(self) -> Literal["none", "zstd", "gzip", "planes"]:
         """The codec that `compression` stands for."""
         if self.compression is True:
-            return "zstd" if self.compression_level is None else "gzip"
+            return "planes" if self.compression_level is None else "gzip"
         return "none" if self.compression is False else self.compression
 
     @rule

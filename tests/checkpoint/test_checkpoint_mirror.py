@@ -33,11 +33,6 @@ def save(run, attempt, steps, last=9):
     saver.close()
 
 
-@pytest.fixture(params=["folder", "s3"])
-def place(request, tmp_path):
-    return str(tmp_path / "mirror") if request.param == "folder" else request.getfixturevalue("s3")[0] + "/mirror"
-
-
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr("raytrain_eks.checkpoint.save.BLOCK", 30_000)
@@ -49,7 +44,16 @@ def attempt(run, job):
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-def test_there_and_back(run, attempt, place, codec):
+def test_there_and_back(run, attempt, tmp_path, codec):
+    there_and_back(run, attempt, str(tmp_path / "mirror"), codec)
+
+
+@pytest.mark.parametrize("codec", [CODECS[0], pytest.param(CODECS[3], marks=pytest.mark.slow)], ids=["none", "planes"])
+def test_there_and_back_by_s3(run, attempt, s3, codec):
+    there_and_back(run, attempt, s3[0] + "/mirror", codec)
+
+
+def there_and_back(run, attempt, place, codec):
     save(run, attempt, [1, 2, 3])
     run.storage.write(METRICS, b'{"step": 3}\n')
     mirror = Mirror(run, place, codec=codec, keep=Retention(last=2, best=0))
@@ -95,7 +99,8 @@ def test_codecs_that_are_none(codec, level):
         Codec(codec, level)
 
 
-def test_an_unpacked_mirror_is_a_run(run, attempt, place, job):
+def test_an_unpacked_mirror_is_a_run(run, attempt, s3, job):
+    place = s3[0]
     save(run, attempt, [1, 2])
     Mirror(run, place, codec=Codec("none")).sync()
     there = RunFolder(place, run.name)

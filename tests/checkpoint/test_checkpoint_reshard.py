@@ -35,7 +35,7 @@ def take(array, region):
     return array[tuple(slice(o, o + s) for o, s in zip(region.offsets, region.shape, strict=True))].reshape(-1)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_where_two_regions_meet(data):
     shape = data.draw(shapes)
@@ -92,9 +92,20 @@ def stored(folder, chunks_of_ranks):
     return Reader(storage, manifest, records)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_part_is_read_back_whatever_wrote_it(tmp_path_factory, data):
+    read_back(tmp_path_factory, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(st.data())
+def test_any_part_is_read_back_whatever_wrote_it_many_times(tmp_path_factory, data):
+    read_back(tmp_path_factory, data)
+
+
+def read_back(tmp_path_factory, data):
     world = data.draw(st.integers(1, 4))
     dtypes = data.draw(st.lists(st.sampled_from(list(DTYPES)), min_size=1, max_size=3))
     state = {}

@@ -13,7 +13,7 @@ from raytrain_eks.spec.problem import SpecError
 KINDS = ["503", "SlowDown", "reset", "truncate", "lost"]
 
 
-@pytest.fixture(params=["folder", "s3", "s3 with faults"])
+@pytest.fixture(params=["folder", "s3", pytest.param("s3 with faults", marks=pytest.mark.slow)])
 def storage(request, tmp_path):
     if request.param == "folder":
         return Storage.of(tmp_path / "place").child("runs")
