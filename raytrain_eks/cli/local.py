@@ -7,7 +7,7 @@ from raytrain_eks.cli.outcome import Outcome
 from raytrain_eks.cli.target_options import say
 
 
-@click.group(help="The Ray of this machine, which `--on local` starts by itself: status, start, stop.")
+@click.group(help="The Ray of this machine, which `--on local` starts by itself.")
 def command() -> None:
     pass
 
@@ -37,6 +37,25 @@ def start() -> int:
 
     head = LocalHead().ensure(say)
     click.echo(head.url)
+    return Outcome.DONE
+
+
+@command.command(help='What a shell needs for Ray\'s own tools: eval "$(raytrain-eks local env)"; ray job list')
+def env() -> int:
+    import shlex
+
+    from raytrain_eks.submit.errors import NotFound
+    from raytrain_eks.submit.head import FIXED, LocalHead
+
+    local = LocalHead()
+    head = local.alive()
+    if head is None:
+        raise NotFound("no local Ray is running\n  start it: raytrain-eks local start")
+    variables = {name: FIXED[name] for name in ("RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")}
+    variables |= {"RAY_AUTH_TOKEN_PATH": str(local.token_file)}
+    variables |= {"RAY_ADDRESS": head.gcs, "RAY_API_SERVER_ADDRESS": head.url}
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
     return Outcome.DONE
 
 

@@ -24,7 +24,7 @@ VERBS: dict[str, str] = {
     "resume": "Go on with a run from its last complete checkpoint.",
     "ls": "The runs of a storage folder.",
     "checkpoints": "What a run has saved: list, verify, prune, mirror, export, remove.",
-    "local": "The Ray of this machine: status, start, stop.",
+    "local": "The Ray of this machine: status, start, stop, env.",
     "catalog": "Facts about EC2 instance types, with source and date.",
     "explain": "Say what a field, a rendered object or a lint rule is about.",
     "completion": "Print the shell's completion script.",

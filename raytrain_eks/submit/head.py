@@ -39,7 +39,7 @@ LOCK_S = START_S + 30.0
 STOP_S = 10.0
 PROBE_S = 5.0
 PATIENCE_S = 20.0
-GONE = "its process is gone"
+PARTS = ("gcs_server", "raylet", "dashboard.py")
 SESSIONS_KEPT = 3
 """Session folders, and in them the logs of old jobs, that stay."""
 
@@ -84,8 +84,17 @@ class Head:
     python: str
     executable: str
     cpus: int
+    parts: dict[str, list[str]]
+    """Program -> id and start time of each child process that the head cannot do without."""
     environment: dict[str, str]
     """Variable -> keyed hash of its value."""
+
+    def dead(self) -> str | None:
+        """What of it has died, as part of a sentence; None while all of its processes live."""
+        if processes.started(self.pid) != self.started:
+            return "its process is gone"
+        gone = [name for name, (pid, born) in self.parts.items() if processes.started(int(pid)) != born]
+        return f"its {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else None
 
     def server(self, *, token: str) -> JobServer:
         """A client of its job server."""
@@ -124,17 +133,16 @@ class LocalHead:
     def broken(self, head: Head, *, patience: float = 0.0) -> str | None:
         """Why a head cannot be used, as part of a sentence; None when all of it answers.
 
-        One whose process lives gets `patience` seconds to answer: on a busy machine it may be slow, and it may have
-        jobs. One that lost a part of itself ends by itself within a second or two.
+        One whose processes live gets `patience` seconds to answer: on a busy machine it may be slow, and have jobs.
         """
         end = time.monotonic() + patience
-        while (why := self._silent(head)) is not None and why != GONE and time.monotonic() < end:
+        while True:
+            if (why := head.dead()) is not None or (why := self._silent(head)) is None or time.monotonic() > end:
+                return why
             time.sleep(0.2)
-        return why
 
     def _silent(self, head: Head) -> str | None:
-        if processes.started(head.pid) != head.started:
-            return GONE
+        """Why a head whose processes live cannot be used all the same; None when it can."""
         server = head.server(token=self.token())
         try:
             version = server.version(timeout=PROBE_S)
@@ -142,9 +150,7 @@ class LocalHead:
             return "its job server does not answer"
         if version.get("session_name") != head.session:
             return "another Ray has its address"
-        if not server.healthy(timeout=PROBE_S):
-            return "its control store does not answer"
-        return None
+        return None if server.healthy(timeout=PROBE_S) else "its control store does not answer"
 
     def alive(self) -> Head | None:
         """The head, when there is one and all of it answers."""
@@ -220,7 +226,8 @@ class LocalHead:
 
     def _end(self, head: Head) -> None:
         if processes.started(head.pid) == head.started:
-            processes.end([head.pid], grace=STOP_S)
+            # One that lost a part waits for it in vain before it ends.
+            processes.end([head.pid], grace=STOP_S if head.dead() is None else 0.5)
         processes.end(processes.marked(MARKER, head.id), grace=1.0)
         self.file.unlink(missing_ok=True)
 
@@ -265,6 +272,11 @@ class LocalHead:
             python=_python(),
             executable=sys.executable,
             cpus=cpus,
+            parts={
+                name: [str(pid), born]
+                for pid, name in processes.children(process.pid).items()
+                if name in PARTS and (born := processes.started(pid)) is not None
+            },
             environment=self._fingerprint(),
         )
         places.write_private(self.file, json.dumps(asdict(head), indent=2))

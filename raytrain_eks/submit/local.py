@@ -9,7 +9,7 @@ from pathlib import Path
 
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem
-from raytrain_eks.submit import places, processes
+from raytrain_eks.submit import places
 from raytrain_eks.submit.cluster import RayCluster
 from raytrain_eks.submit.head import LOOPBACK, LocalHead, cores
 from raytrain_eks.submit.jobserver import CHUNK, JobServer
@@ -86,11 +86,12 @@ class Local(RayCluster):
         now = self.head.remembered()
         if self.known is None or (now is not None and now.id != self.known.id):
             return "the local Ray was started anew"
-        return None if self._up() else "the local Ray is gone"
+        why = self.known.dead()
+        return f"the local Ray is gone: {why}" if why is not None else None
 
     def _up(self) -> bool:
         """Whether the head lives. One that lives and does not answer makes its caller Unreachable."""
-        return self.known is not None and processes.started(self.known.pid) == self.known.started
+        return self.known is not None and self.known.dead() is None
 
 
 def _content(path: Path, skip: int, last: int | None) -> Generator[bytes, None, None]:

@@ -32,6 +32,24 @@ def _started_elsewhere(pid: int) -> str | None:
     return found.stdout.strip() or None
 
 
+def children(parent: int) -> dict[int, str]:
+    """Living children of a process, with the name of the program that each runs (of its script, for Python)."""
+    found = {}
+    for entry in PROC.iterdir() if PROC.is_dir() else ():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] not in "ZX":
+            programs = [os.path.basename(os.fsdecode(word)) for word in words if word and not word.startswith(b"-")]
+            is_script = len(programs) > 1 and programs[0].startswith("python")
+            found[int(entry.name)] = programs[1] if is_script else programs[0] if programs else ""
+    return found
+
+
 def marked(variable: str, value: str) -> list[int]:
     """Living processes of this user whose environment has `variable=value`: all that a marked process ever started."""
     wanted = f"{variable}={value}".encode()

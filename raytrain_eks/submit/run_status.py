@@ -145,25 +145,27 @@ def _from_log(found: RunStatus, target: Target, job: JobState) -> None:
 
 def _judge(found: RunStatus, job: JobState | None, summary: dict[str, Any] | None, trouble: str | None) -> None:
     """The state in a word and in a sentence."""
-    at = f"at step {found.step}" + (f" of {found.steps}" if found.steps else "") if found.step is not None else ""
-    resume = f"`raytrain-eks resume {found.run}` goes on from " + (
+    at = ""
+    if found.step is not None:
+        at = f" at step {found.step}" + (f" of {found.steps}" if found.steps else "")
+    resume = f"; `raytrain-eks resume {found.run}` goes on from " + (
         f"the checkpoint of step {found.checkpoint}" if found.checkpoint is not None else "its beginning"
     )
+    finished = (summary or {}).get("status")
     if job is not None and job.phase is Phase.PENDING:
         found.state, found.phase = "pending", f"waiting to start: {job.message or 'the job server has it'}"
     elif job is not None and job.phase is Phase.RUNNING:
-        found.state, found.phase = (
-            "running",
-            f"training, {at}" if at else "running: data and workers are being prepared",
-        )
-    elif summary is not None and summary.get("status") == "complete":
-        found.state, found.phase = "complete", f"complete, {summary.get('steps')} steps"
+        found.state = "running"
+        found.phase = f"training,{at}" if at else "running: data and workers are being prepared"
+    elif finished == "complete":
+        found.state, found.phase = "complete", f"complete, {(summary or {}).get('steps')} steps"
     elif job is not None and job.phase is Phase.FAILED:
-        found.state, found.phase = "failed", f"{ending(job)} {at}; {resume}".replace("  ", " ")
-    elif (job is not None and job.phase is Phase.STOPPED) or (summary or {}).get("status") == "stopped":
-        found.state, found.phase = "stopped", f"stopped {at}; {resume}"
+        found.state, found.phase = "failed", f"{ending(job)}{at}{resume}"
+    elif finished == "stopped" or (job is not None and job.phase is Phase.STOPPED):
+        found.state, found.phase = "stopped", f"stopped{at}{resume}"
+    elif job is not None and job.phase is Phase.SUCCEEDED:
+        found.state, found.phase = "complete", "complete: its last job is done"
     elif trouble is not None:
-        found.state, found.phase = "unknown", f"{trouble}; by its folder it is {at or 'not begun'}"
+        found.state, found.phase = "unknown", f"{trouble}; by its folder it is{at or ' not begun'}"
     else:
-        found.state = "interrupted"
-        found.phase = f"interrupted {at}: no job of it runs on {found.on}; {resume}".replace("  ", " ")
+        found.state, found.phase = "interrupted", f"interrupted{at}: no job of it runs on {found.on}{resume}"
