@@ -26,6 +26,14 @@ from raytrain_eks.spec.problem import Problem, SpecError
 
 BEGIN, END, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
 """Special tokens of a tokenizer that is trained here; their text in a document is read as ordinary text."""
+MASK = "<|mask|>"
+"""One more where masked tokens are what is learnt."""
+CHAT = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + message['content'] }}"
+    "{{ eos_token if message['role'] == 'assistant' else '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
+)
+"""The chat template of a tokenizer that is trained on chats."""
 
 FILES = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "chat_template", "spiece", "sentencepiece")
 """Beginnings of the names of the files that make a tokenizer's folder."""
@@ -35,7 +43,9 @@ def identity(job: Job) -> dict[str, Any]:
     """What the prepared data depends on: how it is trained, or the content of its folder, or its name on the hub."""
     if job.tokenizer is not None and job.tokenizer.train is not None:
         train = job.tokenizer.train
-        return {"train": "byte-level BPE 1", "vocab_size": train.vocab_size, "sample": quantity.count(train.sample)}
+        made = {"train": "byte-level BPE 1", "vocab_size": train.vocab_size, "sample": quantity.count(train.sample)}
+        also = {"mlm": {"mask": MASK}, "sft": {"chat": CHAT}}
+        return made | also.get(job.task, {})
     name = source(job)
     if not Path(name).is_dir():
         return {"name": name}
@@ -60,7 +70,9 @@ def make(job: Job, corpus: Corpus, folder: Place) -> None:
     Raises SpecError where there is no text to train on, or where the named one cannot be opened.
     """
     if job.tokenizer is not None and job.tokenizer.train is not None:
-        trained = train(job.tokenizer.train, sample(corpus.train, job, quantity.count(job.tokenizer.train.sample)))
+        how = job.tokenizer.train
+        text = sample(corpus.train, job, quantity.count(how.sample))
+        trained = train(how, text, special=(MASK,) if job.task == "mlm" else ())
         _write(folder, {"tokenizer_config.json": _config(job), "tokenizer.json": trained.to_str()})
     else:
         _write(folder, _opened(job))
@@ -107,13 +119,15 @@ def _config(job: Job) -> str:
         "model_max_length": (job.model.config or {}).get("max_position_embeddings", job.data.sequence_length),
         "clean_up_tokenization_spaces": False,
     }
-    return json.dumps(config, indent=2)
+    also = {"mlm": {"mask_token": MASK}, "sft": {"chat_template": CHAT}}
+    return json.dumps(config | also.get(job.task, {}), indent=2)
 
 
-def train(how: TrainTokenizer, texts: Iterable[str]) -> Any:
+def train(how: TrainTokenizer, texts: Iterable[str], *, special: Iterable[str] = ()) -> Any:
     """A byte-level BPE tokenizer (Radford et al. 2019) of `vocab_size` entries; no text is unknown to it.
 
-    It puts BEGIN before a text; END is put after a document by the packing, since a prompt has no end.
+    It puts BEGIN before a text; END is put after a document by the packing, since a prompt has no end. `special` are
+    further special tokens.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -122,7 +136,7 @@ def train(how: TrainTokenizer, texts: Iterable[str]) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=how.vocab_size,
-        special_tokens=[BEGIN, END, PAD],
+        special_tokens=[BEGIN, END, PAD, *special],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
