@@ -260,6 +260,7 @@ def watch(file: str, once: bool) -> None:
 @click.option("--to", metavar="FOLDER", required=True, help="A folder that is not there yet.")
 @click.option("--tokenizer", metavar="FOLDER", help="The tokenizer. Default: the one that the run used.")
 def export(run: str, storage: str | None, step: int | None, to: str, tokenizer: str | None) -> None:
+    import os
     from pathlib import Path
 
     folder = opened(run, storage)
@@ -267,6 +268,8 @@ def export(run: str, storage: str | None, step: int | None, to: str, tokenizer: 
     target = Path(to)
     if target.exists():
         raise Failure(f"{target} is there already\n  name a new folder, or move that one away", Outcome.USAGE)
+    # transformers imports DeepSpeed where it is installed, which else looks for a device and says so on stdout.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from raytrain_eks.train.export import export_checkpoint
 
     export_checkpoint(folder, manifest.step, target, tokenizer=tokenizer, say=say)
