@@ -168,6 +168,9 @@ class OnTheFly:
         import ray
         from ray.exceptions import RayTaskError
 
+        if not ray.is_initialized():
+            # Any call would start another Ray.
+            raise RuntimeError("the connection to Ray was closed while the stream was read")
         try:
             (reference,) = ray.get(self._actor.rows.remote(unit, self._rank))
         except RayTaskError as error:

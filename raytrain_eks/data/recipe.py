@@ -121,8 +121,13 @@ class Recipe:
 
     def _texts(self, texts: list[str]) -> list[Array]:
         end = tokenizer.special(self.tokenizer)[0]
-        encoded: list[Any] = tokenizer.load(self.tokenizer).encode_batch_fast(texts)
-        ids = [np.array(entry.ids, dtype=np.int64) for entry in encoded]
+        encode = tokenizer.load(self.tokenizer).encode_batch_fast
+        # A few at a time: the tokenizer's own results take several times the memory of the ids.
+        ids = [
+            np.array(entry.ids, dtype=np.int64)
+            for at in range(0, len(texts), 32)
+            for entry in encode(texts[at : at + 32])
+        ]
         return [one if len(one) and one[-1] == end else np.append(one, end) for one in ids]
 
     def _chats(

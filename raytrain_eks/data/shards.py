@@ -39,5 +39,6 @@ class Shards:
         return self._units[unit]
 
     def close(self) -> None:
+        """Let everything go; returns when no thread reads any more."""
         self._units.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)

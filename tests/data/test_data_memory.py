@@ -1,5 +1,7 @@
 """Bounded memory: a data set four times the object store streams without spilling."""
 
+import itertools
+import json
 import os
 import random
 from pathlib import Path
@@ -8,20 +10,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
+from ray._private.internal_api import memory_summary
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from raytrain_eks.data.prepare import prepare
 from raytrain_eks.data.stream import Stream
 
 STORE = 80 * 2**20
 TIMES = 4
+WORDS = ["".join(letters) for letters in itertools.islice(itertools.product("abcdefghijklmno", repeat=5), 70_000)]
 
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """Parquet files with text of four times the object store, links to one file."""
     dice = random.Random(0)
-    words = ["".join(dice.choices("abcdefghijklmno", k=dice.randint(2, 9))) for _ in range(2000)]
-    rows = [" ".join(dice.choices(words, k=1500)) for _ in range(1000)]
+    rows = [" ".join(dice.choices(WORDS, k=1500)) for _ in range(1000)]
     root = tmp_path / "large"
     root.mkdir()
     pq.write_table(pa.table({"text": rows}), root / "000.parquet", row_group_size=200)
@@ -31,22 +35,32 @@ def large(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.slow
-def test_four_times_the_object_store_streams_without_spilling(large, make_job, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    job = make_job(
-        str(large),
-        top={"tokenizer": {"train": {"vocab_size": 2000, "sample": "2M"}}, "batch": {"sequences": 64}},
-        format="parquet",
-        sequence_length=1024,
-        prepare=False,
-        held_out="0%",
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    """One token for each word: fast, and with so many of them that a token takes four bytes."""
+    special = ["<|eos|>", "<|pad|>"]
+    made = Tokenizer(
+        models.WordLevel({word: number for number, word in enumerate(special + WORDS)}, unk_token="<|pad|>")
     )
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(special)
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": special[0], "pad_token": special[1]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.slow
+def test_four_times_the_object_store_streams_without_spilling(large, tokenizer, make_job, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    top = {"tokenizer": {"name": str(tokenizer)}, "batch": {"sequences": 64}}
+    fields = {"format": "parquet", "sequence_length": 1024, "prepare": False, "held_out": "0%"}
+    job = make_job(str(large), top=top, **fields)
     flying = prepare(job, tmp_path / "store")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=STORE)
     try:
-        from ray._private.internal_api import memory_summary
-
         stream = Stream.of(flying, job, rank=0, world=1, micro=64, state=None)
         seen: set[int] = set()
         most = 0
@@ -54,12 +68,14 @@ def test_four_times_the_object_store_streams_without_spilling(large, make_job, t
             seen.update(step.ids)
             most = max(most, resident())
         counts = ray.get(ray.get_actor(f"raytrain-packing-{flying.hash}-1").counts.remote())
-        summary = memory_summary(stats_only=True)
         stream.close()
+        summary = memory_summary(stats_only=True)
     finally:
         ray.shutdown()
-    assert counts.bytes > TIMES * STORE * 0.9
+    assert counts.bytes > TIMES * STORE * 0.8
+    assert counts.tokens * 4 > 2 * STORE, "what is packed is larger than the store as well"
     assert counts.rows - 64 <= len(seen) <= counts.rows
+    assert "Plasma memory usage" in summary
     assert "Spilled" not in summary
     assert most < 2**30, "two windows of packed rows, not the data set"
 
