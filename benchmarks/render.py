@@ -45,6 +45,19 @@ def wall(command: list[str], runs: int) -> list[float]:
     return taken[1:]
 
 
+def rows(runs: int = 5) -> list[dict[str, object]]:
+    """Seconds of rendering an example and a cluster of many groups, the interpreter's start included."""
+    verb = [sys.executable, "-m", "raytrain_eks", "render"]
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder) / "large.yaml"
+        large.write_text(large_cluster(GROUPS), encoding="utf-8")
+        cases = {"example": (EXAMPLE, "< 0.5 s"), f"{GROUPS} groups": (large, "< 2 s")}
+        return [
+            {"row": name, "wall": round(statistics.median(wall([*verb, str(file)], runs)), 3), "target": target}
+            for name, (file, target) in cases.items()
+        ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--codeflare", help="a Python that can import codeflare_sdk")
