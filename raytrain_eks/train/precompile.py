@@ -145,6 +145,7 @@ def trace(job: Job, model: Any, *, rank: int, world: int) -> None:
     batch = engine.put(made_up(shape.micro, length))
     engine.evaluate(batch)
     for _ in range(STEPS):
+        engine.seed(job.seed)
         engine.micro_step(batch, shape.rows * length, last=True)
         engine.step(job.optimizer.learning_rate)
     engine.close()

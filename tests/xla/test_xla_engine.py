@@ -152,8 +152,8 @@ def test_a_number_that_became_part_of_the_graph_is_found():
     run(traced, data, 1, 3)
     update = traced.optimizer.update
 
-    def with_a_python_number(rate):
-        update(rate)
+    def with_a_python_number(rate, apply):
+        update(rate, apply)
         traced.trained[0].data.mul_(1.0)  # exactly 1 is no input of the graph
 
     traced.optimizer.update = with_a_python_number
@@ -169,10 +169,53 @@ def test_bias_corrections_that_reach_one_compile_nothing():
     data = batches(3)
     run(traced, data, 1, 2)
     before = compilations()
-    traced.optimizer.steps = 10_000
+    traced.optimizer.steps.copy_(torch.tensor([10_000.0]))
+    traced.xla.sync()
     run(traced, data, 1, 2, first=2)
-    assert traced.optimizer.numbers(1e-3) == [1e-3, 1e-3, 1.0]
     assert compilations() == before
+
+
+def weights_of(engine):
+    return torch.cat([weight.detach().cpu().reshape(-1) for weight in engine.trained])
+
+
+@pytest.mark.parametrize("how", ["skipped", "not finite"])
+def test_a_refused_step_leaves_everything_as_it_was_and_compiles_nothing(how):
+    from raytrain_eks.train.engines.xla import compilations
+
+    _, traced = engines(LLAMA)
+    _, other = engines(LLAMA)
+    data = batches(3)
+    for engine in (traced, other):
+        run(engine, data, 1, 1)
+    before, compiled = weights_of(traced), compilations()
+    traced.micro_step(traced.put(data[1]), 1, last=True)
+    if how == "skipped":
+        traced.skip()
+    else:
+        traced.trained[0].grad.copy_(torch.full(traced.trained[0].shape, float("nan")))
+        assert np.isnan(traced.read(traced.step(1e-3))).all()
+    assert torch.equal(weights_of(traced), before)
+    assert run(traced, data, 1, 2, first=1) == run(other, data, 1, 2, first=1)
+    assert compilations() == compiled
+
+
+def test_dropout_is_drawn_by_seed_and_compiles_nothing():
+    from raytrain_eks.train.engines.xla import compilations
+
+    dropping = {**BERT, "hidden_dropout_prob": 0.2}
+    _, traced = engines(dropping)
+    batch = traced.put(batches(1)[0])
+    told = []
+    for number in (1, 2, 3, 1, 0, 5):
+        traced.seed(number)
+        told += traced.read(traced.micro_step(batch, 1, last=True))
+        traced.skip()
+        if len(told) == 2:
+            compiled = compilations()
+    assert told[0] == told[3]
+    assert len(set(told)) == 5
+    assert compilations() == compiled
 
 
 def checkpoint(folder, chunks):
@@ -206,6 +249,19 @@ def test_state_goes_to_eager_and_back(world, tmp_path):
     run(other, data, 1, 1)
     other.load(checkpoint(tmp_path / "eager", eager.chunks()))
     np.testing.assert_allclose(run(other, data, 1, 2, first=4), run(eager, data, 1, 2, first=4), atol=1e-5)
+
+
+def test_going_back_in_the_middle_compiles_nothing(tmp_path):
+    from raytrain_eks.train.engines.xla import compilations
+
+    _, traced = engines({**LLAMA, "intermediate_size": 40}, warmup=2)
+    data = batches(6)
+    run(traced, data, 1, 2)
+    kept = traced.chunks()
+    first, before = run(traced, data, 1, 2, first=2), compilations()
+    traced.load(checkpoint(tmp_path, kept))
+    assert run(traced, data, 1, 2, first=2) == first
+    assert compilations() == before
 
 
 def test_a_checkpoint_without_steps_has_no_moments(tmp_path):

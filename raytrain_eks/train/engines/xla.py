@@ -31,7 +31,7 @@ from raytrain_eks.spec.engine import Xla
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train.compile_guard import CompileGuard, shapes_of
-from raytrain_eks.train.engines.common import evaluating, wants_autocast, weight_groups
+from raytrain_eks.train.engines.common import evaluating, seed_of, wants_autocast, weight_groups
 from raytrain_eks.train.engines.graph import GraphEngine, moved
 from raytrain_eks.train.engines.graph_adamw import GraphAdamW
 from raytrain_eks.train.state import MOMENTS, STEP, moment_name, stored_weights, take_weights, weight_name
@@ -76,7 +76,8 @@ class XlaEngine(GraphEngine):
         self.rounding = job.engine.stochastic_rounding
         self.autocast = wants_autocast(job) and not self.rounding
         prove_equal(model, world)
-        torch_xla.manual_seed(job.seed + rank)
+        # Before the first graph, since a seeded generator makes another one than an unseeded.
+        self.seed(job.seed)
         if self.rounding:
             model = model.to(torch.bfloat16)
         self.model = moved(model, self.device).train()
@@ -89,6 +90,10 @@ class XlaEngine(GraphEngine):
         torch_xla.sync()
         self.guard = CompileGuard(compilations, warmup=job.engine.warmup, new_graph=job.engine.new_graph)
 
+    def seed(self, *numbers: int) -> None:
+        """Seed dropout by these numbers; each rank draws for itself."""
+        self.xla.manual_seed(seed_of(*numbers, self.rank))
+
     def forward(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """The summed loss of one micro-batch."""
         with AttentionInBf16() if self.autocast else nullcontext():
@@ -97,29 +102,37 @@ class XlaEngine(GraphEngine):
     def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:
         """Forward and backward of one micro-batch; gradients of ranks are summed in `step`."""
         with self.guard.watch("micro_step", shapes_of(batch)):
-            share = torch.tensor(1.0 / trained_tokens).to(self.device)
+            (share,) = inputs(1.0 / trained_tokens, device=self.device)
             loss = self.forward(self.model, batch)
             (loss * share).backward()
             self.xla.sync()
         return loss.detach()
 
     def step(self, learning_rate: float) -> Tensor:
-        """Sum gradients over ranks, clip by their global norm, apply, clear; the norm before clipping."""
-        with self.guard.watch("step"):
-            with torch.no_grad():
-                gradients = [weight.grad for weight in self.trained]
-                if self.world > 1:
-                    sum_over_ranks(gradients)
-                norm = torch.linalg.vector_norm(
-                    torch.stack([torch.linalg.vector_norm(gradient.float()) for gradient in gradients])
-                )
-                if self.clip is not None:
-                    scale = torch.clamp(self.clip / (norm + 1e-6), max=1.0)
-                    for gradient in gradients:
-                        gradient.mul_(scale.to(gradient.dtype))
-                self.optimizer.update(learning_rate)
+        """Sum gradients over ranks, clip by their global norm, apply, clear; the norm before clipping. One that is not
+        finite is not applied."""
+        return self._step(learning_rate, apply=True)
+
+    def skip(self) -> None:
+        """Drop the gradients of a step's micro-batches: the graph of a step, told to apply nothing."""
+        self._step(0.0, apply=False)
+
+    def _step(self, learning_rate: float, *, apply: bool) -> Tensor:
+        with self.guard.watch("step"), torch.no_grad():
+            rate, wanted = inputs(learning_rate, float(apply), device=self.device)
+            gradients = [weight.grad for weight in self.trained]
+            if self.world > 1:
+                sum_over_ranks(gradients)
+            norm = torch.linalg.vector_norm(
+                torch.stack([torch.linalg.vector_norm(gradient.float()) for gradient in gradients])
+            )
+            if self.clip is not None:
+                scale = torch.clamp(self.clip / (norm + 1e-6), max=1.0)
                 for gradient in gradients:
-                    gradient.zero_()
+                    gradient.mul_(scale.to(gradient.dtype))
+            self.optimizer.update(rate, torch.isfinite(norm) & (wanted > 0))
+            for gradient in gradients:
+                gradient.zero_()
             self.xla.sync()
         return norm
 
@@ -150,10 +163,9 @@ class XlaEngine(GraphEngine):
             for name, tensor in state.items()
         ]
         mine = []
-        for part in share_out(
-            [*stand_ins, Chunk.of(STEP, torch.tensor(float(self.optimizer.steps)))], self.rank, self.world
-        ):
-            fetched = part.tensor if part.name == STEP else state[part.name].detach().cpu().to(part.dtype)
+        steps = self.optimizer.steps.cpu().reshape(())
+        for part in share_out([*stand_ins, Chunk.of(STEP, steps)], self.rank, self.world):
+            fetched = steps if part.name == STEP else state[part.name].detach().cpu().to(part.dtype)
             if part.flat_start is not None:
                 fetched = fetched.reshape(-1)[part.flat_start : part.flat_start + part.tensor.numel()]
             mine.append(Chunk(part.name, part.global_shape, part.dtype, fetched, part.offsets, part.flat_start))
@@ -162,13 +174,19 @@ class XlaEngine(GraphEngine):
     def load(self, reader: Reader) -> None:
         """Take weights and moments of any engine's checkpoint."""
         take_weights(self.model, reader)
-        self.optimizer.steps = int(reader.full(STEP).item())
-        if self.optimizer.steps:
-            reader.fill(
-                (moment_name(moment, self.names[weight]), Region.all(tuple(weight.shape)), kept)
+        steps = reader.full(STEP)
+        with torch.no_grad():
+            self.optimizer.steps.copy_(steps.reshape(1))
+            moments = {
+                moment_name(moment, self.names[weight]): kept
                 for weight in self.trained
                 for moment, kept in self.optimizer.state[weight].items()
-            )
+            }
+            if steps.item():
+                reader.fill((name, Region.all(tuple(kept.shape)), kept) for name, kept in moments.items())
+            else:
+                for kept in moments.values():
+                    kept.copy_(torch.zeros(kept.shape))
         self.xla.sync()
 
     def full_model(self) -> nn.Module | None:
@@ -193,6 +211,12 @@ class AttentionInBf16(TorchFunctionMode):
 def stored_type(tensor: Tensor) -> torch.dtype:
     """The type of a tensor in a checkpoint: bf16 weights are stored in fp32, as every engine's."""
     return torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+
+
+def inputs(*numbers: float, device: torch.device) -> tuple[Tensor, ...]:
+    """Numbers as fp32 scalars that are inputs of the graph. They travel as a vector, because torch_xla makes a scalar
+    that is exactly 0 or 1 a part of the graph, in a tensor too."""
+    return torch.tensor(numbers).to(device).unbind()
 
 
 class DifferentWeights(RuntimeError):
