@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from pyarrow import fs
 
 from raytrain_eks.data.files import Place
 from raytrain_eks.data.prepare import find, prepare
@@ -81,9 +82,11 @@ def test_anonymous_access_sends_no_credentials(bucket, server):
 
 
 def test_a_role_is_passed_on(monkeypatch):
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    place = Place.of("s3://bucket/x?region=us-west-2&role=arn:aws:iam::123456789012:role/reader")
-    assert place.filesystem.__reduce__()[1][0]["role_arn"] == "arn:aws:iam::123456789012:role/reader"
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(fs, "S3FileSystem", lambda **arguments: given.update(arguments))
+    role = "arn:aws:iam::123456789012:role/reader"
+    assert Place.of(f"s3://bucket/x?region=us-west-2&role={role}").filesystem is None
+    assert (given["role_arn"], given["region"], given["anonymous"]) == (role, "us-west-2", False)
 
 
 def test_an_unknown_option_and_a_missing_bucket_are_named(bucket, server, make_job, tmp_path):
