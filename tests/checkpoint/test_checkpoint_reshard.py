@@ -99,7 +99,7 @@ def test_any_part_is_read_back_whatever_wrote_it(tmp_path_factory, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_any_part_is_read_back_whatever_wrote_it_many_times(tmp_path_factory, data):
     read_back(tmp_path_factory, data)
