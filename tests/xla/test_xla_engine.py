@@ -305,3 +305,18 @@ def test_compiling_ahead_makes_every_graph_of_the_training(sequences):
     run(engine, data, sequences // 2, 3)
     engine.chunks()
     assert compilations() == before
+
+
+def test_frozen_weights_stay_and_the_rest_learns():
+    from raytrain_eks.train.engines.torch import TorchEngine
+    from raytrain_eks.train.engines.xla import XlaEngine
+
+    models = [built(LLAMA), built(LLAMA)]
+    for model in models:
+        model.model.layers[0].mlp.requires_grad_(False)
+    frozen = models[0].model.layers[0].mlp.up_proj.weight.clone()
+    eager = TorchEngine(job(LLAMA, kind="torch"), models[0], rank=0, world=1)
+    traced = XlaEngine(job(LLAMA), models[1], rank=0, world=1)
+    data = batches(3)
+    np.testing.assert_allclose(run(traced, data, 1, 3), run(eager, data, 1, 3), atol=1e-4)
+    assert torch.equal(traced.model.model.layers[0].mlp.up_proj.weight.detach().cpu(), frozen)
