@@ -73,10 +73,17 @@ def _hidden(name: str) -> bool:
 
 
 def list_files(path: str, *, pattern: str, format: str, where: str) -> list[File]:
-    """The files of a source, sorted by relative name; hidden ones and `__pycache__` are never read.
+    """The files of a source with the fingerprints of their content, sorted by relative name.
 
     `where` is the field that a problem names. Raises SpecError where the path is missing or holds no such file.
     """
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(_fingerprinted, list_names(path, pattern=pattern, format=format, where=where)))
+
+
+def list_names(path: str, *, pattern: str, format: str, where: str) -> list[File]:
+    """The same without a look into local files, whose fingerprints are then their size and time of change; hidden ones
+    and `__pycache__` are never read."""
     if path == STDLIB:
         found = _stdlib("**/*.py" if pattern == EVERY_FILE else pattern)
     else:
@@ -85,8 +92,7 @@ def list_files(path: str, *, pattern: str, format: str, where: str) -> list[File
         shown = f"{pattern} ({', '.join(SUFFIXES[format])})" if format != "text" and pattern == EVERY_FILE else pattern
         fix = "name another folder, or change data.files or data.format"
         raise SpecError([Problem(path=where, value=path, rule=f"holds no file that matches {shown}", fix=fix)])
-    with ThreadPoolExecutor(8) as pool:
-        return sorted(pool.map(_fingerprinted, found), key=lambda file: file.name)
+    return sorted(found, key=lambda file: file.name)
 
 
 def _listed(path: str, pattern: str, format: str, where: str) -> list[File]:

@@ -20,6 +20,7 @@ def export_checkpoint(
     the checkpoint is not whole, NoSuchTensor when it is of another model than the job says.
     """
     from raytrain_eks.train.finish import export
+    from raytrain_eks.train.lora import base_of, check_base
     from raytrain_eks.train.model import build_model, model_config
     from raytrain_eks.train.state import take_weights
 
@@ -29,6 +30,7 @@ def export_checkpoint(
     reader = restore(run, step=step)
     assert reader is not None  # with a step it is a reader, or it has raised
     with reader:
+        check_base(reader.meta, base_of(model, job))
         take_weights(model, reader)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:

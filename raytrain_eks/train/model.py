@@ -111,6 +111,7 @@ def build_model(job: Job, config: Any) -> Any:
     else:
         model = _opened(job, auto, config, options)
     model.config.use_cache = False
+    _check_positions(job, model)
     if job.lora is not None:
         from raytrain_eks.train.lora import adapt
 
@@ -132,6 +133,17 @@ def _opened(job: Job, auto: Any, config: Any, options: dict[str, Any]) -> Any:
         fix = "give a model that was trained for this task"
         raise SpecError([Problem(path="model.name", rule=rule, value=job.model.name, fix=fix)])
     return model
+
+
+def _check_positions(job: Job, model: Any) -> None:
+    """RoBERTa's first positions are never used, so it reaches less far than its config says. Raises SpecError."""
+    from raytrain_eks.train.masking import position_offset
+
+    offset, positions = position_offset(model), getattr(model.config, "max_position_embeddings", None)
+    if offset and isinstance(positions, int) and positions - offset < job.data.sequence_length:
+        rule = f"is longer than the model reaches: it has {positions} positions and begins at number {offset}"
+        value, fix = str(job.data.sequence_length), f"write at most {positions - offset}"
+        raise SpecError([Problem(path="data.sequence_length", rule=rule, value=value, fix=fix)])
 
 
 def window(config: Any) -> int | None:
