@@ -6,6 +6,8 @@ and so is its number of micro-batches; rows that the batch does not have are emp
 
 from dataclasses import dataclass
 
+from raytrain_eks.spec.job import Job
+
 MICRO_TOKENS = 2048
 """Tokens of a derived micro-batch on a CPU: more rows do not make a matrix product faster there, but need memory."""
 
@@ -42,3 +44,13 @@ def split(*, global_sequences: int, world: int, sequence_length: int, micro: int
         rows = max(size for size in range(1, share + 1) if share % size == 0 and size <= limit)
         why = f"the largest divisor of a rank's {share} sequences with at most {MICRO_TOKENS} tokens"
     return Split(world=world, micro=rows, accumulation=-(-share // rows), why=why)
+
+
+def split_of(job: Job, world: int) -> Split:
+    """The split of a job's global batch over `world` data ranks."""
+    return split(
+        global_sequences=job.global_sequences,
+        world=world,
+        sequence_length=job.data.sequence_length,
+        micro=job.batch.micro,
+    )

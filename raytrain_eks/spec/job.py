@@ -251,7 +251,9 @@ class Job(Model):
 
     @rule
     def _micro_fits(self) -> Iterator[Problem]:
-        if self.batch.micro is not None and self.batch.micro > self.global_sequences:
+        if self.batch.micro is None or self.batch.tokens is self.batch.sequences is None:
+            return
+        if self.batch.micro > self.global_sequences:
             why = f"is more than the global batch, which is {counted(self.global_sequences, 'sequence')}"
             yield Problem(path="batch.micro", rule=why, fix="leave it out: it is derived")
 
@@ -299,6 +301,13 @@ class Job(Model):
         if "masking" in self.model_fields_set and self.task != "mlm":
             why = f"only masked language models hide tokens; task is {self.task}"
             yield Problem(path="masking", rule=why, fix="write `task: mlm`, or leave `masking` out")
+
+    @rule
+    def _epochs_have_an_end(self) -> Iterator[Problem]:
+        stop = self.stop
+        if stop.epochs is not None and stop.steps is None and stop.tokens is None and not self.data.prepare:
+            why = "how long an epoch is shows only when all data is packed, and data.prepare is false"
+            yield Problem(path="stop.epochs", rule=why, fix="write `steps` or `tokens`, or `prepare: true`")
 
     @rule
     def _chats_are_rows(self) -> Iterator[Problem]:

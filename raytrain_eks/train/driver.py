@@ -17,6 +17,7 @@ from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load
 from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.train import loggers
 from raytrain_eks.train.control import clear, refusal, request_stop
 
 
@@ -33,11 +34,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("job", help="the job file")
     parser.add_argument("--storage", help="folder or s3:// URL that holds run folders; overrides the file's")
     parser.add_argument("--resume", action="store_true", help="go on with the run even if the file has changed")
+    parser.add_argument("--tiny", action="store_true", help="a dry run: the same job in small, on whatever is here")
     given = parser.parse_args(arguments)
     started = time.time()
     try:
-        job = load(given.job, expect="Job")
-        return Driver(job, given.storage, resume=given.resume, started=started).drive()
+        job, storage = load(given.job, expect="Job"), given.storage
+        if given.tiny:
+            from raytrain_eks.train.dry_run import dry_run
+
+            cluster = connect()
+            job, storage = dry_run(job, storage, cluster=cluster, say=say)
+        return Driver(job, storage, resume=given.resume, started=started).drive()
     except SpecError as error:
         print(error, file=sys.stderr, flush=True)
         print("nothing was started", file=sys.stderr, flush=True)
@@ -47,6 +54,22 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr, flush=True)
         return 3
+
+
+def connect() -> dict[str, float]:
+    """Connect this process to the Ray that it is in, or start one; the resources of the cluster."""
+    import logging
+
+    from raytrain_eks.train.trainer import environment
+
+    environment()
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(logging_level=logging.WARNING, log_to_driver=True)
+    # The cluster that this driver is in, said explicitly: another one may be on the same machine.
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    return dict(ray.cluster_resources())
 
 
 def run_steps(job: Job, prepared: Any) -> int:
@@ -77,10 +100,13 @@ class Driver:
     def drive(self) -> int:
         """Claim, prepare, train, sum up; the exit code."""
         from raytrain_eks.train.model import check_folder
+        from raytrain_eks.train.trainer import workers
 
         check_folder(self.job)
+        loggers.check(self.job)
+        self._bring_back()
         self._check_run()
-        self._connect()
+        workers(self.job, connect())
         prepared = self._prepare()
         steps = run_steps(self.job, prepared)
         done = self._completed_steps()
@@ -95,6 +121,13 @@ class Driver:
         clear(self.run)
         say(f"run {self.job.name}, {steps} steps: {self.run.url}")
         return self._train(prepared, steps)
+
+    def _bring_back(self) -> None:
+        """A run whose folder is gone is known again from its mirror; its checkpoint comes when it is restored."""
+        from raytrain_eks.checkpoint.of_job import bring_back
+
+        if bring_back(self.run, self.job.checkpoint, say=say):
+            say(f"{self.job.name} was brought back from {self.job.checkpoint.mirror}")
 
     def _check_run(self) -> None:
         """Refuse what would change the result of a run that is here; find out early that storage takes no files."""
@@ -114,26 +147,15 @@ class Driver:
         summary = self.run.summary() or {}
         return int(summary.get("steps", 0)) if summary.get("status") == "complete" else 0
 
-    def _connect(self) -> None:
-        import logging
-
-        from raytrain_eks.train.trainer import environment, workers
-
-        environment()
-        import ray
-
-        if not ray.is_initialized():
-            ray.init(logging_level=logging.WARNING, log_to_driver=True)
-        # The cluster that this driver is in, said explicitly: another one may be on the same machine.
-        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-        workers(self.job, ray.cluster_resources())
-
     def _prepare(self) -> Any:
         from raytrain_eks.data.prepare import prepare
 
         began = time.monotonic()
         prepared = prepare(self.job, self.storage, say=say)
-        say(f"data ready after {time.monotonic() - began:.1f} s: {prepared.sequences} training sequences")
+        what = "it is packed while training runs"
+        if not prepared.on_the_fly:
+            what = f"{prepared.sequences} training sequences"
+        say(f"data ready after {time.monotonic() - began:.1f} s: {what}")
         return prepared
 
     def _train(self, prepared: Any, steps: int) -> int:

@@ -9,6 +9,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from raytrain_eks.spec.job_watch import Guard
 
@@ -58,6 +59,15 @@ class Sentry:
         self.rewound += 1
         self.losses.clear()
         return True
+
+    def saved(self) -> dict[str, Any]:
+        """As plain data for a checkpoint, so that a resumed run judges as the one before it."""
+        return {"losses": list(self.losses), "bad_in_a_row": self.bad_in_a_row, "rewound": self.rewound}
+
+    def take(self, saved: dict[str, Any]) -> None:
+        """Go on with what `saved` gave."""
+        self.losses = deque(saved["losses"])
+        self.bad_in_a_row, self.rewound = int(saved["bad_in_a_row"]), int(saved["rewound"])
 
     @property
     def spent(self) -> bool:

@@ -17,14 +17,23 @@ class Journal:
     """Lines of JSON that a thread appends to files of a storage about once a second.
 
     Lines that cannot be written now are kept for the next try, and `errors` counts it. `tick` is called once a second
-    from the same thread.
+    from the same thread, and `listen` with each line.
     """
 
-    def __init__(self, storage: Storage, *, every: float = 1.0, tick: Callable[[], None] | None = None):
-        self._storage, self._every, self._tick = storage, every, tick
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        every: float = 1.0,
+        tick: Callable[[], None] = lambda: None,
+        listen: Callable[[dict[str, Any]], None] = lambda line: None,
+    ):
+        self._storage, self._every, self._tick, self._listen = storage, every, tick, listen
         self._files: dict[str, Appender] = {}
-        self._lines: dict[str, list[str]] = {}
+        self._lines: dict[str, list[dict[str, Any]]] = {}
+        self._texts: dict[str, list[str]] = {}
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._closing = threading.Event()
         self.errors = 0
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
@@ -32,14 +41,22 @@ class Journal:
 
     def add(self, name: str, **fields: Any) -> None:
         """Hand over one line for the file `name`; never waits for a disk."""
-        line = json.dumps({key: _finite(value) for key, value in fields.items()}, separators=(", ", ": "))
         with self._lock:
-            self._lines.setdefault(name, []).append(line + "\n")
+            self._lines.setdefault(name, []).append(fields)
 
     def flush(self) -> None:
         """Write what is there now."""
+        with self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
-            pending, self._lines = self._lines, {}
+            fresh, self._lines = self._lines, {}
+            pending, self._texts = self._texts, {}
+        for name, added in fresh.items():
+            pending.setdefault(name, []).extend(_text(line) for line in added)
+            for line in added:
+                self._listen(line)
         for name, lines in pending.items():
             try:
                 if name not in self._files:
@@ -48,7 +65,7 @@ class Journal:
             except OSError:
                 self.errors += 1
                 with self._lock:
-                    self._lines[name] = lines + self._lines.get(name, [])
+                    self._texts[name] = lines + self._texts.get(name, [])
 
     def close(self) -> None:
         """Write the rest and stop the thread."""
@@ -61,8 +78,11 @@ class Journal:
     def _write(self) -> None:
         while not self._closing.wait(self._every):
             self.flush()
-            if self._tick is not None:
-                self._tick()
+            self._tick()
+
+
+def _text(line: dict[str, Any]) -> str:
+    return json.dumps({key: _finite(value) for key, value in line.items()}) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -15,9 +15,17 @@ from raytrain_eks.plan.batch import Split
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines import Engine
+from raytrain_eks.train.guard import Sentry
 from raytrain_eks.train.journal import Journal, now
+from raytrain_eks.train.lora import BASE
+from raytrain_eks.train.masking import Masking
+from raytrain_eks.train.profile import Profiler
 from raytrain_eks.train.schedule import LearningRate
 from raytrain_eks.train.watch import Watch
+
+
+class Spoilt(RuntimeError):
+    """Steps were refused again and again; going back did not help."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +72,31 @@ class Loop:
     saver: Any
     split: Split
     rank: int
+    sentry: Sentry
+    """Judges each step; the same verdict on every rank."""
+    rewind: Callable[[], Progress | None]
+    """Loads the newest checkpoint into the engine; None when there is none."""
+    speed: Callable[[int, float], dict[str, float]]
+    """Tokens and seconds of a step -> what is reported of its speed."""
     steps: int
     """Optimizer steps of the whole run."""
     journal: Journal | None
     """Rank 0's side channel."""
     attempt: int
+    masking: Masking | None = None
+    """Hides tokens of each step, for a masked language model."""
+    base: dict[str, str] | None = None
+    """What checkpoints say of frozen weights, which they do not hold."""
     watch: Watch
     """Told where this rank is, so that a hang has a name."""
+    profiler: Profiler
+    """Traces the steps that the job asks for."""
     stop_requested: Callable[[], bool]
     """Whether somebody asked for a last checkpoint and an orderly end; asked on rank 0 only."""
     progress: Progress = field(default_factory=Progress)
     saved_step: int = -1
+    _save_due: bool = False
+    _rewind_due: bool = False
     saved_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -91,10 +113,17 @@ class Loop:
             held = self.evaluate()
             self.progress.held_first = held.nats_per_token
         while self.progress.step < self.steps:
+            self.profiler.before(self.progress.step + 1)
             stop = self._step()
-            due = self._evaluation_due()
-            held_now = self.evaluate() if due else None
-            if self._save_due or stop or self.progress.step == self.steps:
+            if self.profiler.after(self.progress.step):
+                self.event("profiled", step=self.progress.step, file=self.profiler.path)
+            if self._rewind_due:
+                self._go_back()
+                continue
+            held_now = self.evaluate() if self._evaluation_due() else None
+            # While steps are refused the state may be spoilt already: the checkpoint to go back to stays the newest.
+            due = self._save_due and not self.sentry.bad_in_a_row
+            if due or stop or self.progress.step == self.steps:
                 self.save(held_now.nats_per_token if held_now else None)
             if stop and self.progress.step < self.steps:
                 self.saver.wait()
@@ -112,43 +141,82 @@ class Loop:
         drawn = self.stream.next()
         waited = time.perf_counter() - began
         self.watch.at("compute", self.progress.step)
+        if self.masking is not None:
+            drawn = self.masking.of_step(drawn, self.progress.step, self.engine.reduce)
+        self.engine.seed(self.job.seed, self.progress.step)
         batches = [self.engine.put(batch) for batch in drawn.micro_batches]
         total = max(drawn.targets, 1)
         losses = [
             self.engine.micro_step(batch, total, last=index == len(batches) - 1) for index, batch in enumerate(batches)
         ]
-        rate = self.rate(self.progress.step)
-        norm = self.engine.step(rate)
-        *values, gradient_norm = self.engine.read(*losses, norm)
+        values = self.engine.read(*losses)
         self.watch.at("exchange", self.progress.step)
         summed, save, stop = self.engine.reduce(math.fsum(values), float(self._wants_save()), float(self._wants_stop()))
         self._save_due = save > 0
+        computed = time.perf_counter() - began - waited
+        rate = self.rate(self.progress.step)
+        norm, refused = self._apply(summed / total, rate, drawn)
         took = time.perf_counter() - began
         self.progress.step += 1
         self.progress.tokens += drawn.targets
         self.progress.seconds += took
         self.progress.data_seconds += waited
-        self._report(drawn, summed / total, rate, gradient_norm, took, waited)
+        if self.journal is not None:
+            self.journal.add(
+                "metrics.jsonl",
+                step=self.progress.step,
+                loss=summed / total,
+                learning_rate=rate,
+                gradient_norm=norm,
+                tokens=drawn.targets,
+                tokens_total=self.progress.tokens,
+                epoch=drawn.epoch,
+                first_id=drawn.ids[0] if len(drawn.ids) else None,
+                step_seconds=round(took, 6),
+                data_seconds=round(waited, 6),
+                compute_seconds=round(computed, 6),
+                optimizer_seconds=round(took - computed - waited, 6),
+                **self.speed(drawn.targets, took),
+                **({"refused": refused} if refused else {}),
+                attempt=self.attempt,
+                time=now(),
+            )
         return stop > 0
 
-    def _report(self, drawn: Any, loss: float, rate: float, norm: float, took: float, waited: float) -> None:
-        if self.journal is None:
-            return
-        self.journal.add(
-            "metrics.jsonl",
-            step=self.progress.step,
-            loss=loss,
-            learning_rate=rate,
-            gradient_norm=norm,
-            tokens=drawn.targets,
-            tokens_total=self.progress.tokens,
-            epoch=drawn.epoch,
-            first_id=drawn.ids[0] if len(drawn.ids) else None,
-            step_seconds=round(took, 6),
-            data_seconds=round(waited, 6),
-            attempt=self.attempt,
-            time=now(),
-        )
+    def _apply(self, loss: float, rate: float, drawn: Any) -> tuple[float, str | None]:
+        """The optimizer step, unless guard or gradients forbid it: the gradient norm, and why it was refused."""
+        refused = self.sentry.verdict(loss)
+        if refused is None:
+            (norm,) = self.engine.read(self.engine.step(rate))
+            if math.isfinite(norm):
+                self.sentry.applied(loss)
+                return norm, None
+            refused = f"its gradient norm is {norm}"
+        else:
+            norm = math.nan
+            self.engine.skip()
+        self._rewind_due = self.sentry.stopped()
+        self.event("refused", step=self.progress.step + 1, reason=refused, epoch=drawn.epoch, ids=list(drawn.ids))
+        return norm, refused
+
+    def _go_back(self) -> None:
+        """Back to the last checkpoint, its steps to be done again with the data that comes next.
+
+        Raises Spoilt when that has happened too often, or there is no checkpoint to go back to.
+        """
+        self._rewind_due = False
+        at = self.progress.step
+        self.saver.wait()
+        progress = None if self.sentry.spent else self.rewind()
+        if progress is None:
+            why = "it went back as often as it may" if self.sentry.spent else "there is no checkpoint to go back to"
+            raise Spoilt(f"{self.sentry.rule.in_a_row} steps in a row were refused at step {at}, and {why}")
+        # The time and the data that were spent stay spent.
+        progress.seconds, progress.data_seconds = self.progress.seconds, self.progress.data_seconds
+        self.progress, self.saved_step = progress, progress.step
+        self.event("rewound", step=at, to=progress.step)
+        # So that a crash does not bring the refused data back.
+        self.save(None)
 
     def _wants_save(self) -> bool:
         """Rank 0's wish by the clock, every rank's by the step; the ranks add their wishes up."""
@@ -184,7 +252,11 @@ class Loop:
         """Snapshot the state and let it be written; the loop goes on."""
         began = time.perf_counter()
         self.watch.at("save", self.progress.step)
-        meta = {"progress": self.progress.saved(), "data": self.stream.state(), "steps": self.steps}
+        meta = {"progress": self.progress.saved(), "data": self.stream.state(), "steps": self.steps, BASE: self.base}
+        meta["guard"] = self.sentry.saved()
+        if self.journal is not None:
+            # A step that a checkpoint holds is never done again: its line must not be lost with this process.
+            self.journal.flush()
         self.saver.save(self.progress.step, self.engine.chunks(), meta, loss=held_out_loss)
         self.saved_step, self.saved_at = self.progress.step, time.monotonic()
         self.event("save", step=self.progress.step, stall_seconds=round(time.perf_counter() - began, 6))

@@ -1,6 +1,7 @@
 """What one worker process does: build the model, the engine and the stream, restore, run the loop, finish."""
 
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
-from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.train.control import refuse
 
 
@@ -51,6 +52,7 @@ class Worker:
         from raytrain_eks.checkpoint.run import RunFolder
         from raytrain_eks.checkpoint.storage import Storage
         from raytrain_eks.train.journal import Journal
+        from raytrain_eks.train.loggers import Loggers
         from raytrain_eks.train.watch import Watch
 
         if not torch.cuda.is_available():
@@ -60,7 +62,10 @@ class Worker:
         self.run = RunFolder(Storage.of(self.task.storage), self.job.name)
         self.attempt = self._begin()
         self.stop = False
-        self.journal = Journal(self.run.storage, tick=self._watch) if self.rank == 0 else None
+        self.journal = self.loggers = None
+        if self.rank == 0:
+            self.loggers = Loggers(self.job, self.run.storage.folder, self.attempt.number)
+            self.journal = Journal(self.run.storage, tick=self._watch, listen=self.loggers.add)
         self.watch = Watch(
             self.run.storage,
             attempt=self.attempt.number,
@@ -113,22 +118,25 @@ class Worker:
                 "events.jsonl", event=name, **fields, seconds=since, attempt=self.attempt.number, time=now()
             )
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def tell(self, event: dict[str, Any]) -> None:
         """An event of the checkpoint's background thread."""
         self.event(event["event"], **{key: value for key, value in event.items() if key != "event"})
 
     def work(self) -> None:
         """Run the loop, and finish the run when it is complete."""
+        from raytrain_eks.train.assembly import assemble
+
         try:
             self.watch.start()
-            loop = self._build()
+            parts = assemble(self)
+            loop = parts.loop
             complete = loop.run()
             self.watch.at("finish", loop.progress.step)
             model = loop.engine.full_model() if complete else None
             loop.saver.close()
             loop.stream.close()
             if self.rank == 0:
-                self._finish(loop, model, complete)
+                self._finish(parts, model, complete)
             loop.engine.close()
         except SpecError as refusal:
             # Starting again would not help: the driver shows it, and Ray need not know of a failure.
@@ -136,91 +144,21 @@ class Worker:
                 refuse(self.run, refusal)
         finally:
             self.watch.close()
-            if self.journal is not None:
+            if self.journal is not None and self.loggers is not None:
                 self.journal.close()
+                self.loggers.close()
 
-    def _build(self) -> Any:
-        from raytrain_eks.checkpoint.retention import Retention
-        from raytrain_eks.checkpoint.save import Saver
-        from raytrain_eks.data.prepared import Prepared
-        from raytrain_eks.data.stream import Stream, evaluation
-        from raytrain_eks.plan.batch import split
-        from raytrain_eks.train import engines
-        from raytrain_eks.train.loop import Loop
-        from raytrain_eks.train.model import build_model, model_config
-
-        job = self.job
-        prepared = Prepared.load(self.task.prepared)
-        self.tokenizer = prepared.tokenizer()
-        model = build_model(job, model_config(job, self.tokenizer))
-        self.parameters = sum(weight.numel() for weight in model.parameters())
-        self.event("model", parameters=self.parameters)
-        shape = split(
-            global_sequences=job.global_sequences,
-            world=self.world,
-            sequence_length=job.data.sequence_length,
-            micro=job.batch.micro,
-        )
-        engine = engines.build(
-            job, model, rank=self.rank, world=self.world, micro=shape.micro, accumulation=shape.accumulation
-        )
-        from raytrain_eks.train.proof import prove_all_reduce
-
-        prove_all_reduce(engine.device, self.world)
-        progress, data_state = self._restore(engine)
-        keep = Retention(last=job.checkpoint.keep, best=job.checkpoint.keep_best)
-        stream = Stream.of(prepared, job, rank=self.rank, world=self.world, micro=shape.micro, state=data_state)
-        held_out = evaluation(
-            prepared, rank=self.rank, world=self.world, micro=shape.micro, sequences=job.evaluate.sequences
-        )
-        saver = Saver(self.run, self.attempt, rank=self.rank, world=self.world, keep=keep, tell=self._tell)
-        self.event("ready", step=progress.step, split=f"{shape.accumulation} x {shape.micro} x {shape.world}")
-        return Loop(
-            job=job,
-            engine=engine,
-            stream=stream,
-            held_out=held_out,
-            saver=saver,
-            split=shape,
-            rank=self.rank,
-            steps=self.task.steps,
-            journal=self.journal,
-            attempt=self.attempt.number,
-            watch=self.watch,
-            stop_requested=lambda: self.stop,
-            progress=progress,
-        )
-
-    def _restore(self, engine: Any) -> tuple[Any, dict[str, Any] | None]:
-        from raytrain_eks.checkpoint.reader import NoSuchTensor
-        from raytrain_eks.checkpoint.restore import restore
-        from raytrain_eks.train.loop import Progress
-
-        reader = restore(self.run, rank=self.rank, world=self.world)
-        if reader is None:
-            return Progress(), None
-        with reader:
-            try:
-                engine.load(reader)
-            except NoSuchTensor as error:
-                fix = "give this run a new `name`, or put the checkpoints of another model away"
-                rule = f"{error} ({self.run.url})"
-                raise SpecError([Problem(path="model", rule=rule, fix=fix)]) from None
-        progress = Progress(**reader.meta["progress"])
-        self.event("restored", step=progress.step)
-        return progress, reader.meta["data"]
-
-    def _finish(self, loop: Any, model: Any, complete: bool) -> None:
+    def _finish(self, parts: Any, model: Any, complete: bool) -> None:
         from raytrain_eks.checkpoint.run import LOSS_CURVE
         from raytrain_eks.train.finish import export, loss_curve, put_folder, samples
 
         assert self.journal is not None
         self.journal.flush()
-        summary = self._summary(loop, complete)
+        summary = self._summary(parts, complete)
         if model is not None:
-            summary["samples"] = samples(self.job, model, self.tokenizer)
+            summary["samples"] = samples(self.job, model, parts.tokenizer)
             with tempfile.TemporaryDirectory() as folder:
-                export(model, self.tokenizer, Path(folder))
+                export(model, parts.tokenizer, Path(folder))
                 put_folder(self.run.storage, "export", Path(folder))
             summary["export"] = "export"
         curve = loss_curve(self.run.metrics(), list(self.run.lines("events.jsonl")), self.job.name)
@@ -228,22 +166,23 @@ class Worker:
         self.run.write_summary(summary)
         self.event("finished", status=summary["status"])
 
-    def _summary(self, loop: Any, complete: bool) -> dict[str, Any]:
+    def _summary(self, parts: Any, complete: bool) -> dict[str, Any]:
         from raytrain_eks.train.goodput import ledger
 
-        progress = loop.progress
+        progress = parts.loop.progress
         return {
             "name": self.job.name,
             "status": "complete" if complete else "stopped",
             "steps": progress.step,
             "tokens": progress.tokens,
-            "parameters": self.parameters,
+            "parameters": parts.parameters,
             "held_out_loss": {"before": progress.held_first, "after": progress.held_last},
             "bits_per_byte": progress.bits_per_byte,
             "tokens_per_second": round(progress.tokens / progress.seconds, 1) if progress.seconds else None,
             "step_seconds": round(progress.seconds, 3),
             "data_wait_share": round(progress.data_seconds / progress.seconds, 5) if progress.seconds else None,
             "workers": self.world,
+            "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "engine": self.job.engine.kind if self.job.engine.kind != "auto" else "torch",
             "attempt": self.attempt.number,
             "seconds": ledger(self.run.lines("metrics.jsonl"), self.run.lines("events.jsonl")),
