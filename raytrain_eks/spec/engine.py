@@ -5,13 +5,17 @@ engine is read by any other. So nothing here belongs to a run's identity.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator
 
+from raytrain_eks.spec.job_data import Text
 from raytrain_eks.spec.model import Aside, Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Whole
+
+Recomputed = Literal["none", "full", "selective"]
+Attention = Literal["auto", "sdpa", "flash_attention_2", "eager"]
 
 
 class Auto(Model):
@@ -22,17 +26,39 @@ class Auto(Model):
 
 
 class Torch(Model):
-    """PyTorch's own data parallelism."""
+    """PyTorch's own parallelism: DDP, FSDP2, tensor parallelism by DTensor."""
 
     kind: Literal["torch"] = Aside("torch")
-    """PyTorch's own data parallelism."""
+    """PyTorch's own parallelism."""
 
     fsdp: bool = Aside(False)
     """Shard parameters, gradients and optimizer state over the workers (FSDP2) instead of copying them (DDP): a worker
     needs its part of the memory, and each layer is gathered before it is used."""
 
+    reshard: bool = Aside(True)
+    """Only with `fsdp`: free a gathered layer after its forward pass and gather it again for the backward one. False
+    keeps it in between: less communication, more memory."""
+
+    tensor: Whole = Aside(1)
+    """Split each layer over so many neighbouring workers, which then train on the same rows (tensor parallelism); the
+    workers' number must be a multiple, and they should share a node. 1: no."""
+
+    activation_checkpointing: Recomputed = Aside("none")
+    """What is computed again in the backward pass instead of kept: nothing, all of a transformer block (`full`), or
+    all but its matrix products and attention (`selective`). Less memory for more time."""
+
     compile: bool = Aside(False)
-    """Compile the model with `torch.compile`: the first step takes minutes, later ones are faster."""
+    """Compile the transformer blocks with `torch.compile`: the first step takes minutes, later ones are faster."""
+
+    attention: Attention = Aside("auto")
+    """The attention kernel. `auto` takes `flash_attention_2` on a GPU with bf16 where the package flash_attn is
+    installed, else `sdpa`."""
+
+    @rule
+    def _reshard_is_fsdps(self) -> Iterator[Problem]:
+        if "reshard" in self.model_fields_set and not self.fsdp:
+            why = "without `fsdp` no layer is gathered, so there is nothing to free"
+            yield Problem(path="reshard", rule=why, fix="write `fsdp: true`, or leave it out")
 
 
 class DeepSpeed(Model):
@@ -46,6 +72,18 @@ class DeepSpeed(Model):
 
     offload: Literal["none", "optimizer", "parameters"] = Aside("none")
     """What lives in host memory: nothing, the optimizer state, or that and the parameters (only with `zero: 3`)."""
+
+    config: Text | dict[str, Any] | None = Aside(None)
+    """DeepSpeed settings of your own, as a JSON file or in place: they are added to the ones that are made from the
+    job. A setting that contradicts the job is refused; `auto` takes the job's."""
+
+    activation_checkpointing: Recomputed = Aside("none")
+    """What is computed again in the backward pass instead of kept: nothing, all of a transformer block (`full`), or
+    all but its matrix products and attention (`selective`). Less memory for more time."""
+
+    attention: Attention = Aside("auto")
+    """The attention kernel. `auto` takes `flash_attention_2` on a GPU with bf16 where the package flash_attn is
+    installed, else `sdpa`."""
 
     @rule
     def _offload(self) -> Iterator[Problem]:

@@ -19,11 +19,17 @@ def prove_all_reduce(device: torch.device, world: int) -> None:
     if not dist.is_initialized() or dist.get_world_size() != world:
         found = dist.get_world_size() if dist.is_initialized() else 1
         raise NotReduced(f"the process group has {found} ranks, the job has {world} workers")
-    probe = torch.tensor([1.0, float(dist.get_rank())], device=device)
-    dist.all_reduce(probe)
-    expected = [float(world), world * (world - 1) / 2]
+    prove_group(device, None)
+
+
+def prove_group(device: torch.device, group: dist.ProcessGroup | None) -> None:
+    """The same for one group of ranks; None: all of them."""
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    probe = torch.tensor([1.0, float(rank)], device=device)
+    dist.all_reduce(probe, group=group)
+    expected = [float(size), size * (size - 1) / 2]
     if probe.tolist() != expected:
         raise NotReduced(
-            f"all_reduce over {world} ranks gave {probe.tolist()} for a sum that is {expected}: the ranks do not "
+            f"all_reduce over {size} ranks gave {probe.tolist()} for a sum that is {expected}: the ranks do not "
             "exchange data, and would train separate models"
         )

@@ -23,6 +23,9 @@ Batch = Mapping[str, Tensor]
 class Engine(Protocol):
     """What the loop needs from a backend."""
 
+    def seed(self, *numbers: int) -> None:
+        """Seed what the device draws (dropout) by these numbers, and by the share of the rows that this rank has."""
+
     def put(self, batch: Mapping[str, Any]) -> Batch:
         """The arrays of a micro-batch as tensors on the device."""
 
@@ -35,6 +38,9 @@ class Engine(Protocol):
 
     def step(self, learning_rate: float) -> Tensor:
         """Clip, apply at this rate, clear; the global gradient norm before clipping, on the device."""
+
+    def skip(self) -> None:
+        """Drop the gradients of a step's micro-batches instead of applying them."""
 
     def evaluate(self, batch: Batch) -> Tensor:
         """The summed loss over the trained tokens of one micro-batch, without gradients, on the device."""
@@ -58,8 +64,15 @@ class Engine(Protocol):
         """Give back what the engine holds."""
 
 
-def build(job: "Job", model: Module, *, rank: int, world: int, micro: int, accumulation: int) -> Engine:
-    """The engine of a job around a freshly built model (the same one on every rank)."""
+def build(job: "Job", model: Any, *, rank: int, world: int, micro: int, accumulation: int) -> Engine:
+    """The engine of a job around a freshly built model (the same one on every rank), told what the task trains."""
+    engine = _chosen(job, model, rank=rank, world=world, micro=micro, accumulation=accumulation)
+    engine.causal = job.task != "mlm"
+    engine.additive_masks = getattr(model.config, "_attn_implementation", None) == "eager"
+    return engine
+
+
+def _chosen(job: "Job", model: Module, *, rank: int, world: int, micro: int, accumulation: int) -> Any:
     if job.engine.kind == "deepspeed":
         from raytrain_eks.train.engines.deepspeed import DeepSpeedEngine
 

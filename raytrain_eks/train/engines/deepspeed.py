@@ -1,64 +1,47 @@
-"""DeepSpeed's ZeRO 0 to 2 behind the engine's interface.
+"""DeepSpeed's ZeRO 0 to 3 behind the engine's interface.
 
-The optimizer is PyTorch's AdamW, given by us: DeepSpeed's own would compile an operator for minutes on a CPU, and the
-numbers would not be those of the torch engine. The learning rate is 0 at construction, so that nothing DeepSpeed does
-with the optimizer before the first step can move a weight; every step sets its own.
-
-State leaves as flat ranges of logical tensors: a ZeRO partition is a slice of all parameters laid end to end, so a rank
-owns a 1-D range of each parameter that its slice touches. A checkpoint is thus independent of stage and world size.
+The optimizer is PyTorch's AdamW, given by us, also where its state is offloaded: DeepSpeed's own would compile an
+operator for minutes on a CPU, and the numbers would not be those of the torch engine. The learning rate is 0 at
+construction, so that nothing DeepSpeed does with the optimizer before the first step can move a weight; every step sets
+its own.
 """
 
+import json
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from raytrain_eks.checkpoint.chunk import Chunk, share_out
+from raytrain_eks.checkpoint.chunk import Chunk
 from raytrain_eks.checkpoint.reader import Reader
+from raytrain_eks.plan.deepspeed import config
 from raytrain_eks.spec.engine import DeepSpeed
 from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.train.engines.blocks import blocks_of, checkpoint_activations, plain, set_attention
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast, weight_groups
-from raytrain_eks.train.state import (
-    MOMENTS,
-    STEP,
-    moment_name,
-    stored_weights,
-    take_adamw,
-    take_weights,
-    weight_name,
-    whole,
-    whole_state,
-)
+from raytrain_eks.train.engines.whole import Skeleton
+from raytrain_eks.train.engines.zero import parts_of, refusing, take_partitions
+from raytrain_eks.train.state import persistent_buffers, state_chunks, take_state, take_weights
 
 
-def config(job: Job, *, world: int, micro: int, accumulation: int) -> dict[str, Any]:
-    """DeepSpeed's JSON for a job, complete: nothing in it is `auto`.
-
-    ZeRO-0 leaves clipping to us, because DeepSpeed does not tell the norm there.
-    """
-    assert isinstance(job.engine, DeepSpeed)
-    stage = job.engine.zero
-    made: dict[str, Any] = {
-        "train_batch_size": micro * accumulation * world,
-        "train_micro_batch_size_per_gpu": micro,
-        "gradient_accumulation_steps": accumulation,
-        "gradient_clipping": (job.optimizer.clip or 0.0) if stage else 0.0,
-        "zero_optimization": {"stage": stage},
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": 10**9,
-        "wall_clock_breakdown": False,
-    }
-    if stage:
-        made["zero_optimization"] |= {"overlap_comm": False, "contiguous_gradients": True}
-    if job.engine.offload != "none":
-        made["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
-    if wants_autocast(job):
-        made["torch_autocast"] = {"enabled": True, "dtype": "bfloat16"}
-        made["communication_data_type"] = "fp32"
-    return made
+def own_settings(engine: DeepSpeed) -> dict[str, Any]:
+    """The settings that the job's author wrote, in place or in a file. Raises SpecError when the file is no JSON."""
+    given = engine.config
+    if not isinstance(given, str):
+        return given or {}
+    try:
+        with open(given, encoding="utf-8") as file:
+            found = json.load(file)
+    except OSError as error:
+        rule, fix = f"cannot be read: {error.strerror}", "give a path from where the job runs, or the settings in place"
+        raise SpecError([Problem(path="engine.config", value=given, rule=rule, fix=fix)]) from None
+    except ValueError as error:
+        raise SpecError([Problem(path="engine.config", value=given, rule=f"is no JSON: {error}")]) from None
+    if not isinstance(found, dict):
+        raise SpecError([Problem(path="engine.config", value=given, rule="holds no mapping of settings")])
+    return found
 
 
 def import_deepspeed() -> Any:
@@ -79,32 +62,46 @@ def import_deepspeed() -> Any:
 
 
 class DeepSpeedEngine(TensorEngine):
-    """A DeepSpeed engine of stage 0, 1 or 2."""
+    """A DeepSpeed engine of any stage."""
 
     def __init__(self, job: Job, model: nn.Module, *, rank: int, world: int, micro: int, accumulation: int):
         assert isinstance(job.engine, DeepSpeed)
-        deepspeed = import_deepspeed()
-        self.rank, self.world, self.stage = rank, world, job.engine.zero
+        self.rank, self.world = rank, world
         self.device = device_of_worker(int(os.environ.get("LOCAL_RANK", "0")))
+        self.config = config(
+            job,
+            world=world,
+            micro=micro,
+            accumulation=accumulation,
+            cuda=self.device.type == "cuda",
+            own=own_settings(job.engine),
+        )
+        self.stage: int = self.config["zero_optimization"]["stage"]
+        self.deepspeed = import_deepspeed()
         self.autocast = wants_autocast(job)
         self.clip = job.optimizer.clip
-        self.model = model.to(self.device).train()
+        self.flat_rows = set_attention(job, model, self.device)
+        self.skeleton = Skeleton(model) if self.stage == 3 and rank == 0 else None
+        # Stage 3 moves to the device what this rank keeps; the whole model need not fit there.
+        self.model = (model if self.stage == 3 else model.to(self.device)).train()
+        checkpoint_activations(blocks_of(self.model), job.engine.activation_checkpointing)
         self.names = {weight: name for name, weight in model.named_parameters()}
-        adamw = torch.optim.AdamW(
+        self.adamw = torch.optim.AdamW(
             weight_groups(model, job.optimizer.weight_decay),
             lr=0.0,
             betas=job.optimizer.betas,
             eps=job.optimizer.eps,
             fused=True,
         )
-        deepspeed.init_distributed(dist_backend="nccl" if self.device.type == "cuda" else "gloo")
-        self.engine, *_ = deepspeed.initialize(
-            model=model,
-            optimizer=adamw,
-            config=config(job, world=world, micro=micro, accumulation=accumulation),
-            dist_init_required=False,
+        self.deepspeed.init_distributed(dist_backend="nccl" if self.device.type == "cuda" else "gloo")
+        self.engine, *_ = self.deepspeed.initialize(
+            model=model, optimizer=self.adamw, config=self.config, dist_init_required=False
         )
-        self.adamw = adamw
+        # Stage 3 has taken a step on zero gradients to make the moments; it must not count.
+        self.adamw.state.clear()
+        self.updates = torch.zeros((), device=self.device)
+        self.parts = list(parts_of(self.engine.optimizer, self.names, stage=self.stage, rank=rank, world=world))
+        self.buffers = persistent_buffers(self.model)
 
     def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:
         """Forward and backward; DeepSpeed averages over ranks, so each rank's part is scaled up by their number."""
@@ -116,16 +113,32 @@ class DeepSpeedEngine(TensorEngine):
         return loss.detach()
 
     def step(self, learning_rate: float) -> Tensor:
-        """Clip, apply, clear; the global norm before clipping."""
+        """Clip, apply, clear; the global norm before clipping. One that is not finite is not applied."""
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
         if self.stage:
             self.engine.step()
+            self.updates += not self.engine.optimizer.overflow
             return torch.as_tensor(self.engine.get_global_grad_norm(), dtype=torch.float64, device=self.device)
-        limit = self.clip if self.clip is not None else float("inf")
-        norm = nn.utils.clip_grad_norm_(list(self.names), limit)
+        norm = nn.utils.get_total_norm([weight.grad for weight in self.names if weight.grad is not None])
+        if self.clip is not None:
+            nn.utils.clip_grads_with_norm_(list(self.names), self.clip, norm)
+        self._step_of_zero_0(~torch.isfinite(norm))
+        return norm
+
+    def _step_of_zero_0(self, refused: Tensor) -> None:
+        # Fused AdamW looks at this on the device, so the host need not wait to know.
+        self.adamw.found_inf = refused.float()  # type: ignore[attr-defined]
         self.engine.step()
-        return norm.detach()
+        self.updates += 1 - self.adamw.found_inf  # type: ignore[attr-defined]
+
+    def skip(self) -> None:
+        """Drop the gradients; DeepSpeed counts the step as one that overflowed."""
+        if not self.stage:
+            self._step_of_zero_0(torch.ones((), dtype=torch.bool, device=self.device))
+            return
+        with refusing(self.engine.optimizer, self.stage):
+            self.engine.step()
 
     def evaluate(self, batch: dict[str, Tensor]) -> Tensor:
         """The summed loss of one micro-batch, without gradients."""
@@ -133,62 +146,33 @@ class DeepSpeedEngine(TensorEngine):
             return self.forward(self.model, batch)
 
     def chunks(self) -> list[Chunk]:
-        """This rank's part of the state: its partition as flat ranges, and a share of what every rank holds."""
-        if not self.stage:
-            return share_out(whole_state(self.model, self.adamw, self.names), self.rank, self.world)
-        chunks = list(self._partition())
-        partitioned = {weight_name(name) for name in self.names.values()}
-        rest = [
-            whole(weight_name(name), tensor)
-            for name, tensor in stored_weights(self.model).items()
-            if weight_name(name) not in partitioned
-        ]
-        steps = max((float(state["step"]) for state in self.adamw.state.values() if "step" in state), default=0.0)
-        return chunks + share_out([*rest, whole(STEP, torch.tensor(steps))], self.rank, self.world)
-
-    def _fragments(self) -> Iterator[tuple[str, nn.Parameter, Tensor, int, int, int]]:
-        """For each parameter that this rank's partition touches: its name, the parameter, the flat fp32 partition,
-        where the range starts in the partition, where in the parameter, and its length."""
-        partitions = self.engine.optimizer.single_partition_of_fp32_groups
-        for weight, name in self.names.items():
-            mapping = getattr(weight, "_hp_mapping", None)
-            if mapping is not None:
-                inside, outside = mapping.hp_fragment_address, mapping.lp_fragment_address
-                flat = partitions[mapping.param_group_index]
-                yield name, weight, flat, inside.start, outside.start, inside.numel
-
-    def _partition(self) -> Iterator[Chunk]:
-        for name, weight, flat, start, offset, length in self._fragments():
-            shape = tuple(weight.shape)
-            state = self.adamw.state.get(flat, {})
-            sources = {weight_name(name): flat}
-            sources |= {moment_name(moment, name): state[moment] for moment in MOMENTS if moment in state}
-            for logical, tensor in sources.items():
-                part = tensor.detach().narrow(0, start, length)
-                yield Chunk(logical, shape, part.dtype, part, flat_start=offset)
+        """This rank's part of the state: its partitions as flat ranges, and a share of what every rank holds."""
+        return state_chunks(
+            self.parts, self.buffers, self.adamw, updates=int(self.updates), rank=self.rank, world=self.world
+        )
 
     def load(self, reader: Reader) -> None:
         """Take weights and moments of any engine's checkpoint."""
-        take_weights(self.model, reader)
-        if not self.stage:
-            take_adamw(self.adamw, self.names, reader)
-            return
-        steps = reader.full(STEP).float()
-        with torch.no_grad():
-            for name, _, flat, start, offset, length in self._fragments():
-                flat.narrow(0, start, length).copy_(reader.flat(weight_name(name), offset, length))
-                if float(steps) == 0:
-                    continue
-                state = self.adamw.state[flat]
-                state.setdefault("step", steps.clone().to(flat.device))
-                for moment in MOMENTS:
-                    whole_moment = state.setdefault(moment, torch.zeros_like(flat))
-                    part = reader.flat(moment_name(moment, name), offset, length)
-                    whole_moment.narrow(0, start, length).copy_(part)
+        if self.stage in (1, 2):
+            take_weights(self.model, reader)
+        names = set(self.names.values())
+        self.updates.fill_(take_state(self.parts, self.buffers, self.adamw, reader, names=names))
+        if self.stage == 3:
+            take_partitions(self.engine.optimizer, self.names)
 
     def full_model(self) -> nn.Module | None:
-        """The model itself on rank 0: up to stage 2 every rank holds all weights."""
-        return self.model if self.rank == 0 else None
+        """The whole model on rank 0; of stage 3 a copy in host memory, gathered weight by weight. Raises Hollow."""
+        if self.stage != 3:
+            # Every rank holds all weights.
+            return plain(self.model) if self.rank == 0 else None
+        gathered = {}
+        for weight, name in self.names.items():
+            with self.deepspeed.zero.GatheredParameters([weight]):
+                if self.rank == 0:
+                    gathered[name] = weight.detach().to("cpu", copy=True)
+        if self.skeleton is None:
+            return None
+        return self.skeleton.filled(gathered, {name: tensor.cpu() for name, tensor in self.buffers.items()})
 
     def close(self) -> None:
         """Take DeepSpeed's hooks off the model."""

@@ -6,15 +6,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from raytrain_eks.train.engines.common import TensorEngine
-from raytrain_eks.train.loss import explicit_mask
+from raytrain_eks.train.loss import additive, explicit_mask
 
 
 class GraphEngine(TensorEngine):
     """The parts of an engine on a device that compiles."""
 
+    explicit_masks = True
+
     def mask(self, segments: Tensor) -> Tensor:
         """Which positions see which, always explicit: whether a row is one document must not change the graph."""
-        return explicit_mask(segments)
+        mask = explicit_mask(segments, causal=self.causal)
+        return additive(mask) if self.additive_masks else mask
 
     def read(self, *values: Tensor) -> list[float]:
         """The only place where the host waits for the device; values come as they are, since stacking them on the
