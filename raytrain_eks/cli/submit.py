@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("-f", "--follow", is_flag=True, help="Show log and progress; end with the job's exit code.")
 @click.option("--storage", metavar="PLACE", help="Folder or s3:// URL of run folders; overrides the file's.")
 @click.option("--resume", is_flag=True, help="Go on with the run even if the file has changed.")
+@click.option("--tiny", is_flag=True, help="A dry run: the same job in small, as NAME-tiny, on any CPU.")
 @click.option("--working-dir", type=click.Path(path_type=Path), help="What travels with the job. Default: this folder.")
 @click.option(
     "--max-upload", default="100Mi", show_default=True, metavar="SIZE", help="Limit of the working directory."
@@ -31,6 +32,7 @@ def command(
     follow: bool,
     storage: str | None,
     resume: bool,
+    tiny: bool,
     working_dir: Path | None,
     max_upload: str,
     output: str,
@@ -41,6 +43,8 @@ def command(
     folder = Path.cwd()
     job_file = JobFile.read(file)
     target = target_of(on, access)
+    if tiny:
+        job_file = job_file.dry_run(target)
     return run(
         job_file,
         target,

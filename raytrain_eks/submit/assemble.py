@@ -3,12 +3,12 @@
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raytrain_eks.checkpoint.default import default_storage
 from raytrain_eks.spec.check import dotted, single
-from raytrain_eks.spec.job import Job
+from raytrain_eks.spec.job import Job, Workers
 from raytrain_eks.spec.load import of_document, text_of
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.spec.source import Document, read_documents
@@ -16,6 +16,7 @@ from raytrain_eks.submit import package
 from raytrain_eks.submit.entrypoint import SCRIPT
 from raytrain_eks.submit.errors import Busy
 from raytrain_eks.submit.target import RUN, STORAGE, Submission, Target
+from raytrain_eks.train.tiny import dry_run_name
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class JobFile:
     content: bytes
     document: Document
     job: Job
+    tiny: bool = False
+    """Whether it is to be run in small; `job` then says what the driver will make of it, as far as that is known."""
 
     @classmethod
     def read(cls, path: Path) -> "JobFile":
@@ -37,6 +40,13 @@ class JobFile:
         """The job of a text that was read from `path`. Raises SpecError with every problem."""
         document = single(read_documents(text_of(content, str(path)), str(path), lenient=True), str(path))
         return cls(path, content, document, of_document(document, expect="Job"))
+
+    def dry_run(self, target: Target) -> "JobFile":
+        """The file as a dry run: another name, whatever workers there are, and no storage of a cluster on a laptop."""
+        changed: dict[str, object] = {"name": dry_run_name(self.job.name), "workers": Workers()}
+        if target.shares_files:
+            changed["storage"] = None
+        return replace(self, job=self.job.model_copy(update=changed), tiny=True)
 
     def placed(self, problem: Problem) -> Problem:
         """A problem whose path is of the job's tree, with its place in the file and the text that stands there."""
@@ -73,7 +83,7 @@ def storage_for(job: Job, target: Target, *, given: str | None, folder: Path) ->
 def check(file: JobFile, target: Target, storage: str, *, folder: Path, resume: bool) -> None:
     """Everything that is cheap to know before anything starts. Raises SpecError with all of it."""
     problems = list(target.check(file.job))
-    if target.shares_files:
+    if target.shares_files and not file.tiny:
         problems += _missing(file.job, folder)
     found = [file.placed(problem) for problem in problems]
     if "://" not in storage and target.shares_files:
@@ -82,7 +92,7 @@ def check(file: JobFile, target: Target, storage: str, *, folder: Path, resume: 
 
         try:
             Storage.of(storage).check_writable()
-            if not resume:
+            if not resume and not file.tiny:
                 found += [file.placed(problem) for problem in RunFolder(storage, file.job.name).differences(file.job)]
         except SpecError as error:
             found += error.problems
@@ -131,7 +141,7 @@ def assemble(
         run=file.job.name,
         job_file=name,
         script=driver,
-        options=(f"--storage={storage}", *(("--resume",) if resume else ())),
+        options=(f"--storage={storage}", *(("--resume",) if resume else ()), *(("--tiny",) if file.tiny else ())),
         folder=str(folder),
         package=packed,
         environment=dict(file.job.environment),

@@ -110,12 +110,12 @@ def fingerprint(model: nn.Module) -> str:
     """SHA-256 of the frozen weights' names, shapes and some of their numbers, in hex; the same on every rank, and
     whichever layers have adapters. To be taken before an engine changes the model."""
     digest = hashlib.sha256()
-    for name, weight in sorted(model.named_parameters()):
+    weights = {name.replace(".base_layer.", "."): weight for name, weight in model.named_parameters()}
+    for name, weight in sorted(weights.items()):
         if not weight.requires_grad:
             flat = weight.detach().reshape(-1)
             places = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLES, flat.numel()), dtype=torch.float64).long()
-            plain = name.replace(".base_layer.", ".")
-            digest.update(f"{plain} {tuple(weight.shape)}\n".encode())
+            digest.update(f"{name} {tuple(weight.shape)}\n".encode())
             digest.update(flat[places].float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
