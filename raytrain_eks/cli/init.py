@@ -72,6 +72,7 @@ def job(file: str | None, force: bool, yes: bool, **given: Any) -> None:
 @command.command("cluster", help="Write a cluster FILE (default: cluster_specs/NAME.yaml, or NAME.yaml), - for stdout.")
 @_common
 @click.option("--region", help="The AWS region. Default: $AWS_REGION.")
+@click.option("--eks", metavar="NAME", help="The EKS cluster's name. Default: the same name.")
 @click.option("--zone", help="The availability zone: EFA and FSx for Lustre need one.")
 @click.option("--instance", metavar="TYPE", help="The workers' EC2 type: p4d.24xlarge.")
 @click.option("--gpus", metavar="NAME:COUNT", help="Instead of a type: H100:8, the smallest type that has them.")
@@ -95,18 +96,62 @@ def cluster(file: str | None, force: bool, yes: bool, existing_nodes: bool, **gi
         if not asking:
             raise click.UsageError("say what the workers are: --instance TYPE, --gpus H100:8, or --existing-nodes")
         questions["instance"] = ("Workers: an EC2 type or GPUs as H100:8 (empty: nodes that exist already)", "")
-    if not existing_nodes:
-        questions["zone"] = ("Availability zone (empty: any)", "")
     questions["nodes"] = ("Nodes, as 4 or 0:16", "0:4")
     answers = _answers(given, questions, asking, _cluster_field)
     if answers["instance"] and ":" in answers["instance"]:
         answers["gpus"], answers["instance"] = answers["instance"], None
     answers["nodes"] = _range(answers["nodes"])
+    answers = _answers(answers, *_about_nodes(answers, asking))
     if answers["queue"] == "kueue":
         answers["nodes"] = (answers["nodes"][1],) * 2  # Kueue admits a fixed number of pods
     target = _target(file, answers["name"], "cluster_specs")
     text = FirstCluster(**_known(answers)).text(target)
     _write(target, text, Cluster, force, also=resolve)
+
+
+def _about_nodes(answers: dict[str, Any], asking: bool) -> tuple[dict[str, tuple[str, Any]], bool, Any]:
+    """Questions that depend on the type of the nodes, whether to ask them, and how to check the answers.
+
+    Raises a usage error for what the type needs, no flag says and nobody can be asked for.
+    """
+    if not (answers["instance"] or answers["gpus"]):
+        return {}, asking, _cluster_field
+    needed = _needed(answers)
+    questions = {
+        "eks": (f"The EKS cluster's name (empty: {answers['name']})", ""),
+        "zone": (f"Availability zone ({needed.get('zone', 'empty: any')})", ""),
+    }
+    if "image" in needed:
+        questions["image"] = (f"Image ({needed['image']})", "")
+    for key, why in needed.items():
+        if not asking and not answers[key]:
+            example = {"zone": f"{answers['region']}a", "image": "REGISTRY/IMAGE:TAG"}[key]
+            raise click.UsageError(f"{why}: add --{key}, such as {example}")
+
+    def check(key: str, value: Any) -> None:
+        if key in needed and not value:
+            raise ValueError(needed[key])
+        _cluster_field(key, value)
+
+    return questions, asking, check
+
+
+def _needed(answers: dict[str, Any]) -> dict[str, str]:
+    """Flag -> why the type of the nodes needs it; nothing for a type that is not known, which is said later."""
+    from raytrain_eks import catalog
+    from raytrain_eks.spec.problem import SpecError
+
+    try:
+        type = answers["instance"]
+        found = catalog.instance(type) if type else catalog.resolve_gpus(answers["gpus"], path="gpus")[0].instance
+    except SpecError:
+        return {}
+    needed = {}
+    if found.efa and found.accelerators and answers["nodes"][1] > 1:
+        needed["zone"] = "EFA works within one availability zone"
+    if found.vendor == "aws":
+        needed["image"] = "Neuron needs an image that is built on AWS's Neuron image"
+    return needed
 
 
 def _may_ask(yes: bool) -> bool:
@@ -159,9 +204,12 @@ def _job_field(key: str, value: Any) -> None:
 
 def _cluster_field(key: str, value: Any) -> None:
     from raytrain_eks.spec.cluster import Cluster, WorkerGroup
+    from raytrain_eks.spec.cluster_ray import Ray
 
     if key == "nodes":
         _range(value)
+    elif key == "image":
+        _check(Ray, "image", value)
     elif key == "instance" and value:
         _check(WorkerGroup, "gpus" if ":" in value else "instance", value)
     elif value:
@@ -221,6 +269,8 @@ def _write(target: str, text: str, model: Any, force: bool, also: Callable[[Any]
         click.echo(text, nl=False)
         return
     path = Path(target)
+    if not target or path.is_dir():
+        raise Failure(f"{target or 'the empty name'} is no file to write; give FILE.yaml", Outcome.USAGE)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".init-", delete=False, encoding="utf-8") as made:
         made.write(text)

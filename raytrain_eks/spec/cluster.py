@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from raytrain_eks.spec.cluster_nodes import (
+    Ami,
     Capacity,
+    Disk,
     EksName,
     Network,
     Nodes,
@@ -63,10 +65,15 @@ InstanceType = Annotated[
     str, worded(re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+\Z").match, "must be an EC2 type such as p5.48xlarge")
 ]
 Gpus = Annotated[str, worded(re.compile(r"[A-Za-z][\w -]*:[1-9]\d*\Z").match, "must be a name and a count, as H100:8")]
-Region = Annotated[str, worded(re.compile(r"[a-z]{2}(-[a-z]+)+-\d\Z").match, "must be a region such as us-west-2")]
+Region = Annotated[str, worded(re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d\Z").match, "must be a region such as us-west-2")]
 Zone = Annotated[
-    str, worded(re.compile(r"[a-z]{2}(-[a-z]+)+-\d(-[a-z]+-\d)?[a-z]\Z").match, "must be a zone such as us-west-2a")
+    str, worded(re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d(-[a-z]+-\d)?[a-z]\Z").match, "must be a zone such as us-west-2a")
 ]
+
+PlacementGroup = Annotated[
+    str, worded(re.compile(r"\S([ -~]{0,253}\S)?\Z").match, "must be a placement group's name, at most 255 long")
+]
+External = Annotated[str, worded(re.compile(r"[^/\s]+/\S+\Z").match, "must be Kind/name or Kind/namespace/name")]
 
 
 class Pods(Model):
@@ -171,16 +178,16 @@ class WorkerGroup(Pods):
     """The size of /dev/shm, which holds Ray's object store and NCCL's buffers; part of the pod's memory.
     None: a third of the memory."""
 
-    placement_group: str | None = None
+    placement_group: PlacementGroup | None = None
     """An existing EC2 placement group (cluster strategy) for the nodes."""
 
     taints: list[Taint] | None = None
     """Taints of the nodes. None: one for the kind of accelerator, none for CPUs."""
 
-    ami: str | None = None
+    ami: Ami | None = None
     """AMI alias or id of the group's nodes. None: the provisioner's."""
 
-    disk: Memory | None = None
+    disk: Disk | None = None
     """The root volume of the group's nodes. None: the provisioner's."""
 
     @rule
@@ -266,7 +273,7 @@ class Cluster(Model):
     gitops: GitOps | None = None
     """Delivery by Argo CD. None: somebody applies the files."""
 
-    external: list[str] = []
+    external: list[External] = []
     """Objects that exist outside of this file, as `Kind/name`, so that a check does not miss them."""
 
     @rule

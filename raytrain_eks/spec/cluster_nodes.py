@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
-from raytrain_eks.spec.kubernetes import LabelName, worded
+from raytrain_eks.spec import quantity
+from raytrain_eks.spec.kubernetes import SECURITY_GROUP, SUBNET, LabelName, refused, worded
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Duration, Memory
@@ -21,6 +22,15 @@ RoleArn = Annotated[
 ReservationId = Annotated[str, worded(re.compile(r"cr-[0-9a-f]{8,40}\Z").match, "must look like cr-0123456789abcdef0")]
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+\Z|[\w+=,.@-]{1,64}\Z")
 Role = Annotated[str, worded(_ROLE.match, "must be a role's name, or arn:aws:iam::<account>:role/<name>")]
+_AMI = re.compile(r"ami-([0-9a-f]{8}|[0-9a-f]{17})\Z|(al2|al2023|bottlerocket)@(latest|v?[0-9][\w.-]*)\Z")
+Ami = Annotated[str, worded(_AMI.match, "must be an alias such as al2023@v20260801, or ami-0123456789abcdef0")]
+Disk = Annotated[
+    Memory,
+    refused(
+        lambda text: not 20 * 2**30 <= quantity.parse(text) <= 64 * 2**40,
+        "must lie between 20Gi, the size of EKS's images, and 64Ti, the most of a gp3 volume",
+    ),
+]
 EksName = Annotated[
     str, worded(re.compile(r"[0-9A-Za-z][\w-]{0,99}\Z").match, "an EKS cluster's name has letters, digits, - and _")
 ]
@@ -158,6 +168,24 @@ class Network(Model):
     host_network: bool = False
     """Worker pods use the node's own network: one pod per node, and NCCL must choose among real interfaces."""
 
+    @rule
+    def ids_are_of_their_kind(self) -> Iterator[Problem]:
+        kinds = {"subnets": (self.subnets, SUBNET), "security_groups": (self.security_groups, SECURITY_GROUP)}
+        for name, (selector, kind) in kinds.items():
+            for index, id in enumerate(selector.ids if selector else []):
+                if not kind.fullmatch(id):
+                    why = f"must look like {'subnet' if name == 'subnets' else 'sg'}-0123456789abcdef0"
+                    yield Problem(path=f"{name}.ids.{index}", value=id, rule=why)
+
+
+_OWN_TAGS = {
+    "eks:eks-cluster-name",
+    "karpenter.sh/nodepool",
+    "karpenter.sh/nodeclaim",
+    "karpenter.k8s.aws/ec2nodeclass",
+}
+"""Besides `kubernetes.io/cluster/...`: the CEL rules of EC2NodeClass.spec.tags (Karpenter 1.14)."""
+
 
 class Provisioner(Model):
     """Who makes the nodes, and what all of them have in common."""
@@ -169,10 +197,10 @@ class Provisioner(Model):
     """The nodes' IAM role: its name for Karpenter, its ARN for managed node groups, which need it.
     None: `KarpenterNodeRole-<EKS cluster>`."""
 
-    ami: str | None = None
+    ami: Ami | None = None
     """AMI alias or id of all nodes: `al2023@v20260101`, `ami-…`. None: the newest AL2023, which moves."""
 
-    disk: Memory = "200Gi"
+    disk: Disk = "200Gi"
     """The root volume, which holds images and containers' file systems."""
 
     idle: Duration = "10m"
@@ -189,6 +217,10 @@ class Provisioner(Model):
         if self.kind == "karpenter" and arn:
             rule = "Karpenter takes the role's name"
             yield Problem(path="role", rule=rule, fix=f"write `role: {(self.role or '').rpartition('/')[2]}`")
+        for tag in self.tags:
+            if self.kind == "karpenter" and (not tag or tag in _OWN_TAGS or tag.startswith("kubernetes.io/cluster")):
+                rule = "Karpenter sets this tag itself and refuses it here" if tag else "a tag needs a name"
+                yield Problem(path="tags", value=tag, rule=rule, fix="leave it out")
 
 
 ProvisionerOrKind = Annotated[Provisioner, short("kind", Provisioner)]

@@ -1,14 +1,20 @@
 """Around the cluster: namespace rules, metrics, device plugins, delivery by Argo CD."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
 from raytrain_eks.spec.cluster_nodes import mapped
-from raytrain_eks.spec.kubernetes import LabelName, ObjectName
+from raytrain_eks.spec.cluster_ray import Image
+from raytrain_eks.spec.kubernetes import LabelName, ObjectName, worded
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
+
+Repository = Annotated[
+    str, worded(re.compile(r"[^\s/:]+[/:]\S+\Z").match, "must be a URL such as https://github.com/me/clusters")
+]
 
 
 class Ground(Model):
@@ -57,11 +63,14 @@ class Plugins(Model):
     efa: bool = True
     """The EFA device plugin, when a group uses EFA."""
 
+    efa_image: Image | None = None
+    """The EFA device plugin's image. None: that of EKS's own registry in the region."""
+
 
 class GitOps(Model):
     """Delivery by Argo CD: what `render --gitops DIR` writes."""
 
-    repository: str
+    repository: Repository
     """The URL of the repository that holds the rendered files."""
 
     path: str = "."

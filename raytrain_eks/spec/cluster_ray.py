@@ -65,13 +65,18 @@ def switched(value: object) -> object:
     return {"enabled": value} if isinstance(value, bool) else mapped(value, "on, off, or a mapping")
 
 
+RedisAddress = Annotated[
+    str, worded(re.compile(r"(rediss?://)?[^\s/]+\Z").match, "must be a server such as redis.data.svc:6379")
+]
+
+
 class RedisTolerance(Model):
     """The head's state in a Redis outside of the cluster."""
 
     kind: Literal["redis"] = "redis"
     """State in Redis."""
 
-    address: str
+    address: RedisAddress
     """The server: `redis.data.svc:6379`, or `rediss://` in front for TLS."""
 
     password: SecretKey | None = None

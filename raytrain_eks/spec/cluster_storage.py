@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, PositiveInt
+from pydantic import Discriminator, Field, PositiveInt
 
 from raytrain_eks.spec import quantity
-from raytrain_eks.spec.kubernetes import ObjectName, worded
+from raytrain_eks.spec.kubernetes import SECURITY_GROUP, SUBNET, ObjectName, refused, worded
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Memory
@@ -17,16 +17,48 @@ GIBI = Decimal(2**30)
 THROUGHPUT = {"PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000), "SCRATCH_1": (), "SCRATCH_2": ()}
 """Deployment type -> the MB/s per TiB it may be bought with (FSx for Lustre, SSD); scratch types take none."""
 
+_SYSTEM = {
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "home",
+    "lib",
+    "lib64",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "sys",
+    "usr",
+    "var",
+}
+"""Folders at the top of an image that hold what it runs."""
+
+
+def _covers_the_image(path: str) -> bool:
+    first, *rest = path.strip("/").split("/")
+    return (first in _SYSTEM and (not rest or first in ("dev", "proc", "sys"))) or path == "/home/ray"
+
+
 MountPath = Annotated[
-    str, worded(re.compile(r"/[^:\0]*[^:\0/]\Z").match, "must be an absolute path other than /, without a colon")
+    str,
+    worded(re.compile(r"/[^:\0]*[^:\0/]\Z").match, "must be an absolute path other than /, without a colon"),
+    refused(
+        lambda path: not path.isprintable() or {"", ".", ".."} & set(path[1:].split("/")),
+        "must be written plainly: without `.`, `..`, `//` and control characters",
+    ),
+    refused(_covers_the_image, "would hide what the image needs there; for example /shared, /models or /mnt/data"),
 ]
 FileSystemId = Annotated[str, worded(re.compile(r"fs-[0-9a-f]{8,40}\Z").match, "must look like fs-0123456789abcdef0")]
-SubnetId = Annotated[
-    str, worded(re.compile(r"subnet-[0-9a-f]{8,40}\Z").match, "must look like subnet-0123456789abcdef0")
+SubnetId = Annotated[str, worded(SUBNET.match, "must look like subnet-0123456789abcdef0")]
+SecurityGroupId = Annotated[str, worded(SECURITY_GROUP.match, "must look like sg-0123456789abcdef0")]
+MountName = Annotated[
+    str, worded(re.compile(r"[A-Za-z0-9_-]{1,8}\Z").match, "has at most 8 letters, digits, - and _, such as abcdefgh")
 ]
-SecurityGroupId = Annotated[
-    str, worded(re.compile(r"sg-[0-9a-f]{8,40}\Z").match, "must look like sg-0123456789abcdef0")
-]
+DnsName = Annotated[str, worded(re.compile(r"[A-Za-z0-9.-]{1,253}\Z").match, "must be a DNS name without a protocol")]
+KmsKey = Annotated[str, worded(re.compile(r"[\w:/-]{1,2048}\Z").match, "must be a key's id, alias or ARN")]
 BucketUrl = Annotated[
     str, worded(re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z").match, "must look like s3://bucket/prefix")
 ]
@@ -69,17 +101,17 @@ class FsxLustre(Model):
     filesystem: FileSystemId | None = None
     """An existing file system to use instead of a new one; needs `mount_name`."""
 
-    mount_name: str | None = None
+    mount_name: MountName | None = None
     """The existing file system's mount name, as DescribeFileSystems gives it."""
 
-    dns: str | None = None
+    dns: DnsName | None = None
     """The existing file system's DNS name. None: its usual one, from its id and the region."""
 
-    kms_key: str | None = None
+    kms_key: KmsKey | None = None
     """The KMS key that encrypts it. None: the account's key for FSx."""
 
-    backup_days: int | None = None
-    """How many days automatic backups stay, for persistent types. None: no backups."""
+    backup_days: Annotated[int, Field(ge=0, le=90)] | None = None
+    """How many days automatic backups stay, for persistent types, at most 90. None: no backups."""
 
     @rule
     def legal_for_deployment(self) -> Iterator[Problem]:
@@ -187,6 +219,14 @@ class Storage(Model):
 
     claims: list[Claim] = []
     """More claims that exist already."""
+
+    @rule
+    def temporary_files_are_a_pods_own(self) -> Iterator[Problem]:
+        for name, volume in self.volumes():
+            if volume.mount == "/tmp" or volume.mount.startswith("/tmp/ray"):
+                why = "Ray keeps each pod's sockets and logs in /tmp/ray, and pods that share it break each other"
+                at = f"{name}.mount" if name in type(self).model_fields else "claims"
+                yield Problem(path=at, value=volume.mount, rule=why, fix="for example /shared")
 
     def volumes(self) -> list[tuple[str, AnyVolume]]:
         """(volume name, what it is) of everything that is mounted through a claim, in a fixed order."""

@@ -91,6 +91,8 @@ class FirstCluster:
     capacity: str = "on-demand"
     image: str | None = None
     queue: str | None = None
+    eks: str | None = None
+    """The EKS cluster's name; None: the same as this one's."""
 
     def text(self, file: str) -> str:
         """The file; `file` is where it will lie, for the comment that says what to do with it."""
@@ -104,6 +106,7 @@ class FirstCluster:
             "namespace: training",
             f"region: {text(self.region, flow=False)}",
         ]
+        lines += [_line(f"eks: {text(self.eks, flow=False)}", "the EKS cluster's name")] if self.eks else []
         lines += (
             [_line(f"zone: {text(self.zone, flow=False)}", "EFA and FSx for Lustre stay within one")]
             if self.zone

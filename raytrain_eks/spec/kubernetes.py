@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
@@ -15,6 +15,8 @@ from raytrain_eks.spec.problem import Problem
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+SUBNET = re.compile(r"subnet-[0-9a-f]{8,40}\Z")
+SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,40}\Z")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -47,6 +49,17 @@ def worded(test: Callable[[str], object], rule: str) -> Any:
     # What an editor may let through: the same expression, in JSON Schema's dialect.
     shown = "^(?:" + pattern.pattern.replace(r"\Z", "$") + ")$"
     return BeforeValidator(check, json_schema_input_type=Annotated[str, Field(pattern=shown)])
+
+
+def refused(test: Callable[[str], object], rule: str) -> Any:
+    """A validator behind others, which tells `rule` about a text for which `test` holds."""
+
+    def check(value: str) -> str:
+        if test(value):
+            raise ValueError(rule)
+        return value
+
+    return AfterValidator(check)
 
 
 Label = Annotated[str, worded(is_label_value, "a label's value has at most 63 letters, digits, dashes, dots or _")]

@@ -40,7 +40,7 @@ def read_document(path: str | Path) -> Document:
     from raytrain_eks.spec.check import single
 
     if str(path) == "-":
-        file, content = "(stdin)", sys.stdin.buffer.read(LARGEST + 1)
+        file, content = "(stdin)", sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     else:
         file = str(path)
         with open(path, "rb") as stream:

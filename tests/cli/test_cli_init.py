@@ -136,6 +136,10 @@ def test_to_stdout(capsys, folder):
         (["init", "cluster", "--instance", "p4d.24xlarg"], 3, "did you mean `p4d.24xlarge`"),
         (["init", "cluster", "--existing-nodes", "--nodes", "3:1"], 2, "MIN:MAX"),
         (["init", "cluster", "--existing-nodes", "--nodes", "0"], 2, "MIN:MAX"),
+        (["init", "cluster", "--gpus", "H100:8"], 2, "add --zone, such as us-west-2a"),
+        (["init", "cluster", "--instance", "trn1.2xlarge"], 2, "add --image, such as REGISTRY/IMAGE:TAG"),
+        (["init", "cluster", "--existing-nodes", ""], 2, "the empty name is no file to write"),
+        (["init", "cluster", "--existing-nodes", "--force", "."], 2, ". is no file to write"),
         (["init", "cluster", "--existing-nodes", "--region", "mars"], 3, "must be a region"),
     ],
 )
@@ -202,10 +206,26 @@ def test_on_a_terminal_it_asks_and_asks_again(folder):
 
 def test_on_a_terminal_a_cluster(folder):
     answers = [("Name of the cluster", ""), ("AWS region", "us-east-2"), ("Workers", "H100:8")]
-    answers += [("Availability zone", "us-east-2b"), ("Nodes", "2")]
+    answers += [("Nodes", "2"), ("EKS cluster's name", "ml"), ("Availability zone", ""), ("one availability zone", "x")]
+    answers += [("must be a zone", "us-east-2b")]
     shown, code = converse(["init", "cluster"], [(question, f"{answer}\n") for question, answer in answers], folder)
     assert code == 0, shown
-    assert load(folder / "first.yaml").workers[0].gpus == "H100:8"
+    made = load(folder / "first.yaml")
+    assert (made.workers[0].gpus, made.eks, made.zone) == ("H100:8", "ml", "us-east-2b")
+
+
+def test_on_a_terminal_trainium_is_asked_for_its_image(folder):
+    answers = [("Name of the cluster", "trn"), ("AWS region", "us-east-2"), ("Workers", "trn1.32xlarge")]
+    answers += [
+        ("Nodes", "1"),
+        ("EKS cluster's name", ""),
+        ("Availability zone", ""),
+        ("Image", ""),
+        ("Image", "r/i:1"),
+    ]
+    shown, code = converse(["init", "cluster"], [(question, f"{answer}\n") for question, answer in answers], folder)
+    assert code == 0, shown
+    assert load(folder / "trn.yaml").ray.image == "r/i:1"
 
 
 def test_yes_asks_nothing_on_a_terminal(folder):

@@ -154,7 +154,40 @@ def test_a_word_stands_for_a_mapping(path, short, long):
         ),
         ("storage", {"claims": [{"claim": "a", "mount": "/"}]}, "storage.claims.0.mount", "absolute path"),
         ("network", {"subnets": {}}, "network.subnets", "needs `ids` or `tags`"),
-        ("gitops", {"repository": "r", "path": "/abs"}, "gitops.path", "relative"),
+        (
+            "network",
+            {"subnets": {"ids": ["vpc-0123456789abcdef0"]}},
+            "network.subnets.ids.0",
+            "subnet-0123456789abcdef0",
+        ),
+        ("network", {"security_groups": {"ids": ["x"]}}, "network.security_groups.ids.0", "sg-0123456789abcdef0"),
+        ("gitops", {"repository": "https://a/r", "path": "/abs"}, "gitops.path", "relative"),
+        ("gitops", {"repository": "r"}, "gitops.repository", "URL"),
+        ("external", ["x"], "external.0", "Kind/name"),
+        ("region", "us-west", "region", "such as us-west-2"),
+        ("workers.0.ami", "ami-123", "workers.g.ami", "ami-0123456789abcdef0"),
+        ("workers.0.ami", "ubuntu@latest", "workers.g.ami", "al2023@v20260801"),
+        ("provisioner", {"ami": "@"}, "provisioner.ami", "al2023@v20260801"),
+        ("workers.0.disk", "10Gi", "workers.g.disk", "between 20Gi"),
+        ("provisioner", {"disk": "65Ti"}, "provisioner.disk", "64Ti"),
+        ("provisioner", {"tags": {"kubernetes.io/cluster/x": "owned"}}, "provisioner.tags", "Karpenter sets this tag"),
+        ("workers.0.placement_group", "", "workers.g.placement_group", "placement group's name"),
+        (
+            "head.fault_tolerance",
+            {"kind": "redis", "address": ""},
+            "head.fault_tolerance.address",
+            "redis.data.svc:6379",
+        ),
+        ("storage", {"claims": [{"claim": "a", "mount": "/dev/shm"}]}, "storage.claims.0.mount", "would hide"),
+        ("storage", {"claims": [{"claim": "a", "mount": "/home/ray"}]}, "storage.claims.0.mount", "would hide"),
+        ("storage", {"claims": [{"claim": "a", "mount": "/usr"}]}, "storage.claims.0.mount", "would hide"),
+        ("storage", {"claims": [{"claim": "a", "mount": "/a/../b"}]}, "storage.claims.0.mount", "plainly"),
+        ("storage", {"claims": [{"claim": "a", "mount": "/a\nb"}]}, "storage.claims.0.mount", "plainly"),
+        ("storage", {"claims": [{"claim": "a", "mount": "/tmp"}]}, "storage.claims", "/tmp/ray"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "backup_days": 91}}, "storage.shared.backup_days", "90"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "kms_key": "a b"}}, "storage.shared.kms_key", "ARN"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "mount_name": "a b"}}, "storage.shared.mount_name", "at most 8"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "dns": "a b"}}, "storage.shared.dns", "DNS name"),
         ("auth", {"mode": "disabled", "secret": "x"}, "auth.secret", "token"),
         ("operator", {"version": "latest"}, "operator.version", "version"),
     ],
@@ -201,3 +234,20 @@ def test_every_field_has_a_sentence_and_the_schema_holds_it():
     assert schema["properties"]["zone"]["description"].startswith("The availability zone")
     nodes = schema["$defs"]["WorkerGroup"]["properties"]["nodes"]
     assert {"type": "integer"} in [{"type": each.get("type")} for each in nodes["anyOf"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("region", "eusc-de-east-1"),
+        ("workers.0.ami", "ami-0123456789abcdef0"),
+        ("workers.0.ami", "bottlerocket@v1.50.0"),
+        ("workers.0.disk", "20Gi"),
+        ("storage", {"scratch": {"kind": "nvme", "mount": "/tmp"}}),
+        ("storage", {"claims": [{"claim": "a", "mount": "/home/ray/data"}]}),
+        ("gitops", {"repository": "git@github.com:me/clusters.git"}),
+        ("provisioner", {"kind": "none", "tags": {"kubernetes.io/cluster/x": "owned"}}),
+    ],
+)
+def test_what_is_unusual_and_right_is_taken(path, value):
+    assert Cluster.parse(changed(path, value))

@@ -82,6 +82,7 @@ def test_what_is_right(changes):
         ({"data__held_out": 0.05}, "data.held_out", "write 5.00%"),
         ({"data__sequence_length": 4}, "data.sequence_length", "greater than or equal to 8"),
         ({"batch": {}}, "batch", "exactly one of `tokens` and `sequences`"),
+        ({"batch": {"micro": 8}}, "batch", "exactly one of `tokens` and `sequences`"),
         ({"batch__sequences": 4}, "batch", "exactly one of `tokens` and `sequences`"),
         ({"batch__tokens": 4000}, "batch.tokens", "multiple of data.sequence_length, which is 256"),
         ({"batch__tokens": 100}, "batch.tokens", "multiple"),
