@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 from raytrain_eks.cli.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from raytrain_eks.lint import Settings
     from raytrain_eks.manifests.bundle import Bundle
     from raytrain_eks.plan.cluster import ClusterPlan
+    from raytrain_eks.spec.problem import Problem
     from raytrain_eks.spec.source import Document
 
 
@@ -27,6 +30,18 @@ def from_document(document: "Document") -> "tuple[ClusterPlan, Bundle]":
 
     plan = resolve(of_document(document, expect="Cluster"), document=document)
     return plan, build(plan)
+
+
+def problems(document: "Document") -> "Iterator[Problem]":
+    """What lint finds in the objects of a cluster file, as problems of the file. Raises SpecError with all others."""
+    from raytrain_eks.lint import lint_objects
+    from raytrain_eks.spec.problem import Problem
+
+    plan, bundle = from_document(document)
+    for finding in lint_objects(bundle.bodies, settings(plan)):
+        if finding.severity == "error":
+            path = f"{finding.object}: {finding.path}" if finding.path else finding.object
+            yield Problem(path=path, rule=f"{finding.reason} ({finding.rule})", fix=finding.fix, file=document.file)
 
 
 def refuse_what_cannot_run(plan: "ClusterPlan", bundle: "Bundle") -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raytrain_eks.cli import output as out
+from raytrain_eks.cli.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
     from raytrain_eks.catalog import Instance
@@ -36,16 +37,22 @@ def command(type: str | None, expression: str | None, output: str) -> None:
 
     if type and expression:
         raise click.UsageError("give a TYPE or --where, not both")
-    if type:
-        found = catalog.instance(type)
+    from raytrain_eks.spec.problem import SpecError
+
+    try:
+        found = catalog.instance(type.lower()) if type else None
+        matching = catalog.where(expression) if expression else list(catalog.instances())
+    except SpecError as error:  # of the command line, not of a file
+        raise Failure(str(error), Outcome.USAGE) from None
+    if found is not None:
         out.write(output, facts(found), table=lambda: out.pairs(_for_people(found)))
         return
-    matching = catalog.where(expression) if expression else list(catalog.instances())
     out.write(output, [facts(found) for found in matching], table=lambda: _table(matching))
     if not matching:
         click.echo("no instance type meets these conditions", err=True)
     elif output == "table":
-        click.echo(f"{len(matching)} types; * is what pods can get (Amazon Linux 2023), daemon sets included", err=True)
+        count = f"{len(matching)} type{'' if len(matching) == 1 else 's'}"
+        click.echo(f"{count}; * is what pods can get (Amazon Linux 2023), daemon sets included", err=True)
 
 
 def facts(found: "Instance") -> dict[str, Any]:

@@ -87,8 +87,10 @@ def _declared(value: str) -> str:
 def _texts(files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Name and text of every file; of a folder every YAML and JSON file below it, in the order of names."""
     for name in files:
+        if not name:
+            raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
         if name == "-":
-            yield "(stdin)", sys.stdin.read()
+            yield "(stdin)", sys.stdin.read() if sys.stdin else ""
             continue
         path = Path(name)
         if path.is_dir():

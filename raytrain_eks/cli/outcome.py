@@ -1,8 +1,12 @@
 """Exit codes, and how an error becomes one: a person's mistake is a message, only our own bug is a traceback."""
 
+import errno
 import os
 import sys
 from enum import IntEnum
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a write to standard output fails with when it goes to a file: the disk is full, or broken."""
 
 
 class Failure(Exception):
@@ -39,7 +43,16 @@ class Outcome(IntEnum):
         if isinstance(error, Failure):
             print(error, file=sys.stderr)
             return error.code
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+            print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
+            cls._forget_what_is_left()
+            return cls.FAILED
         if isinstance(error, OSError) and error.filename is not None:
             print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr)
             return cls.USAGE
         raise error
+
+    @staticmethod
+    def _forget_what_is_left() -> None:
+        """Keep the interpreter from trying once more at its end, with a message of its own."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

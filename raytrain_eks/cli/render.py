@@ -4,6 +4,7 @@ To stdout, or as files: `--split DIR` writes one for each object, `--gitops DIR`
 linted first, as a whole; what cannot run is not rendered (exit 3).
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ LIST = ".raytrain-eks-files"
 @click.option("--split", type=click.Path(file_okay=False), metavar="DIR", help="One file for each object, in DIR.")
 @click.option("--gitops", type=click.Path(file_okay=False), metavar="DIR", help="A repository for Argo CD, in DIR.")
 def command(file: str, only: tuple[str, ...], output: str, split: str | None, gitops: str | None) -> None:
+    if split == "" or gitops == "":
+        raise click.UsageError(f"--{'split' if split == '' else 'gitops'} needs a DIR, and the one given is empty")
     if split and gitops:
         raise click.UsageError("give --split or --gitops, not both")
     if gitops and (only or output == "json"):
@@ -93,14 +96,27 @@ def _write(folder: Path, files: dict[str, str], own: str = ".") -> list[Path]:
     record = folder / own / LIST
     before = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
     mine = sorted(str(Path(name).relative_to(own)) for name in files if Path(name).is_relative_to(own))
-    for name in before:
-        if name not in mine and Path(name).name == name:
-            (folder / own / name).unlink(missing_ok=True)
+    gone = [name for name in before if name not in mine and Path(name).name == name]
+    # Both generations, until the old one is gone: whenever this is killed, the next render still knows every file.
+    _put(record, "".join(f"{name}\n" for name in sorted({*mine, *gone})))
     for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8", newline="\n")
-    record.write_text("".join(f"{name}\n" for name in mine), encoding="utf-8")
+        _put(folder / name, content)
+    for name in gone:
+        (folder / own / name).unlink(missing_ok=True)
+    _put(record, "".join(f"{name}\n" for name in mine))
     return [folder / name for name in files]
+
+
+def _put(path: Path, content: str) -> None:
+    """The file with this content, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(f".{path.name}.tmp"[-255:])
+    try:
+        made.write_text(content, encoding="utf-8", newline="\n")
+        os.replace(made, path)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _say(written: list[Path], folder: str) -> None:

@@ -79,9 +79,9 @@ def _around(model: Any, document: "Document") -> "Iterator[Problem]":
     from raytrain_eks.spec.check import located
 
     if type(model).__name__ == "Cluster":
-        from raytrain_eks.plan.cluster import resolve
+        from raytrain_eks.cli import bundles
 
-        resolve(model, document=document)
+        yield from bundles.problems(document)
         return
     from raytrain_eks.spec import nearby
 
@@ -90,6 +90,8 @@ def _around(model: Any, document: "Document") -> "Iterator[Problem]":
 
 def _names(files: tuple[str, ...]) -> Iterator[str]:
     for name in files:
+        if not name:
+            raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
         folder = Path(name)
         if name == "-" or not folder.is_dir():
             yield name

@@ -121,3 +121,17 @@ def test_what_is_no_object_is_said(capsys, tmp_path):
         f"{tmp_path}/mine.yaml is a cluster file: `raytrain-eks render` lints what it becomes",
         "no Kubernetes object is in these files",
     ]
+
+
+@pytest.mark.parametrize(
+    ("memory", "fix"), [("1Ki", "1Gi or 1Mi"), ("512", "512Gi or 512Mi"), ("2k", "2Gi or 2Mi"), ("1e3", "64Gi or 64Mi")]
+)
+def test_a_memory_of_some_bytes_is_told_a_larger_unit(capsys, tmp_path, memory, fix):
+    (tmp_path / "p.yaml").write_text(GOOD + f'      resources: {{limits: {{memory: "{memory}"}}}}\n')
+    code, shown, _ = run(capsys, tmp_path / "p.yaml")
+    assert code == 3
+    assert f"write a larger unit: {fix}" in shown
+
+
+def test_an_empty_name_is_wrong_usage(capsys):
+    assert run(capsys, "") == (2, "", "a FILE's name is empty; was a variable meant?\n")

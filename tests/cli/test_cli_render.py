@@ -1,6 +1,7 @@
 """`render` and `diff` as a person calls them."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -182,3 +183,51 @@ def test_it_runs_as_a_module():
     run = subprocess.run([sys.executable, "-m", "raytrain_eks", "render", str(KIND)], capture_output=True, check=False)
     assert run.returncode == 0
     assert run.stdout == (ROOT / "tests" / "golden" / "cpu-kind.yaml").read_bytes()
+
+
+def test_a_kill_at_any_write_leaves_whole_files_and_the_next_render_cleans_up(tmp_path, monkeypatch):
+    """What a kill would leave: every file of one generation or the other, and a record that knows all of them."""
+    assert call(render, KIND, "--split", tmp_path / "whole").exit_code == 0
+    whole = {path.name: path.read_text() for path in (tmp_path / "whole").iterdir()}
+    replace = os.replace
+    for steps in range(len(whole) + 1):
+        out, left = tmp_path / f"killed-{steps}", iter(range(steps))
+        out.mkdir()
+        (out / "99-old.yaml").write_text("old")
+        (out / LIST).write_text("99-old.yaml\n")
+
+        def dies(made, path, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            replace(made, path)
+
+        monkeypatch.setattr(os, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            render.callback(file=str(KIND), only=(), output="yaml", split=str(out), gitops=None)
+        monkeypatch.setattr(os, "replace", replace)
+        for path in out.glob("[!.]*"):
+            assert path.read_text() == whole.get(path.name, "old")
+        assert call(render, KIND, "--split", out).exit_code == 0
+        assert {path.name: path.read_text() for path in out.iterdir()} == whole
+
+
+@pytest.mark.parametrize("option", ["--split", "--gitops"])
+def test_an_empty_folder_name_is_wrong_usage(capsys, option):
+    assert code_of(capsys, "render", KIND, option, "")[0] == 2
+
+
+def test_a_full_disk_is_a_message():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "raytrain_eks", "render", str(KIND)]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert "the output cannot be written: No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+def test_a_closed_standard_input_is_an_empty_file():
+    command = f"{sys.executable} -m raytrain_eks render - <&-"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "nothing is written in the file" in ended.stderr

@@ -181,3 +181,22 @@ def test_no_file_is_wrong_usage(capsys):
     code, _, said = run(capsys)
     assert code == 2
     assert "Missing argument" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('ray: {version: "2.9.0"}', "token authentication needs Ray 2.52.0"),
+        ("provisioner: {ami: al2@latest}", "Amazon Linux 2 AMIs are for Kubernetes 1.32; the cluster is 1.33 (RT303)"),
+    ],
+)
+def test_a_cluster_file_is_as_valid_as_what_it_renders_to(capsys, here, tmp_path, line, words):
+    with (tmp_path / "cluster.yaml").open("a") as file:
+        file.write(f"{line}\n")
+    code, shown, _ = run(capsys, "cluster.yaml")
+    assert code == 3
+    assert words in shown
+
+
+def test_an_empty_name_is_not_this_folder(capsys, here):
+    assert run(capsys, "") == (2, "", "a FILE's name is empty; was a variable meant?\n")

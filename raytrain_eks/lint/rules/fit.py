@@ -235,7 +235,8 @@ def _quantity_problem(name: str, value: object) -> tuple[str, str] | None:
     if name == "memory" and shown.endswith("m"):
         return f"memory: {shown} is thousandths of a byte", f"write {shown[:-1]}Mi"
     if name == "memory" and parsed < _MIB and parsed > 0:
-        return f"memory: {shown} is {parsed.normalize():f} bytes", f"write a unit: {shown.rstrip('kK')}Gi or so"
+        number = shown.rstrip("kKi") if shown.rstrip("kKi").replace(".", "").isdigit() else "64"
+        return f"memory: {shown} is {parsed.normalize():f} bytes", f"write a larger unit: {number}Gi or {number}Mi"
     if name == "cpu" and parsed > _MOST_CPUS:
         return (
             f"cpu: {shown} is {shown} CPUs, and no instance type has as many",
