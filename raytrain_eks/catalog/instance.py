@@ -82,6 +82,11 @@ class Instance:
         return RESOURCES.get(self.vendor, "") if self.accelerators else ""
 
     @property
+    def efa_cards(self) -> tuple[int, ...]:
+        """Indexes of the network cards that carry EFA: from 0 on, except for types whose first card carries IP only."""
+        return _efa_cards().get(self.type, tuple(range(self.efa)))
+
+    @property
     def neuron_cores(self) -> int:
         """Physical NeuronCores of the node."""
         return self.neuron_cores_per_device * self.accelerators
@@ -207,3 +212,9 @@ def _read(row: dict[str, str]) -> Instance:
         peak_source=_cited(row["peak_source"]),
         notes=row["notes"],
     )
+
+
+@cache
+def _efa_cards() -> dict[str, tuple[int, ...]]:
+    with (HERE / "network_cards.csv").open(newline="", encoding="utf-8") as file:
+        return {row["type"]: tuple(map(int, row["efa_cards"].split())) for row in csv.DictReader(file)}

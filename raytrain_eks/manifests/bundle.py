@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raytrain_eks.manifests import external, ground, karpenter, kuberay, managed, plugins, queues, storage
+from raytrain_eks.manifests import efa, external, ground, karpenter, kuberay, managed, plugins, queues, storage
 from raytrain_eks.manifests.object import Body, Object, at, children
 from raytrain_eks.plan.cluster import ClusterPlan
 
@@ -47,6 +47,7 @@ def build(plan: ClusterPlan) -> Bundle:
         objects += system.objects(plan)
         notes += system.notes(plan)
     objects += kuberay.objects(plan)
+    notes += efa.notes(plan)
     names = [*external.declared(plan.cluster), *storage.awaited(plan)]
     return Bundle(tuple(external.marked(each, names) for each in objects), tuple(notes))
 

@@ -6,7 +6,22 @@ containerd on EKS's images sets no memlock limit, so neither volumes nor privile
 
 from collections.abc import Iterator
 
-from raytrain_eks.plan.cluster import PodPlan
+from raytrain_eks.plan.cluster import HEAD_IMAGE, ClusterPlan, PodPlan
+
+
+def notes(plan: ClusterPlan) -> Iterator[str]:
+    """What full bandwidth needs outside of Kubernetes: security groups, and libraries in the image."""
+    if any(group.devices.efa for group in plan.groups) and plan.cluster.provisioner.kind != "none":
+        yield (
+            "EFA: one of the nodes' security groups must allow all traffic from and to itself, by an inbound and an "
+            "outbound rule that name the group; without them the first collective hangs"
+        )
+    bare = [group.name for group in plan.groups if group.devices.gpus and group.image.startswith(f"{HEAD_IMAGE}:")]
+    if bare:
+        yield (
+            f"{', '.join(bare)}: Ray's public image has no torch, and no OFI plugin through which NCCL reaches EFA; "
+            "write `ray: {image: …}`, an image with both, such as one built on AWS's deep learning containers"
+        )
 
 
 def variables(pod: PodPlan) -> Iterator[tuple[str, str, str]]:

@@ -41,8 +41,13 @@ def notes(plan: ClusterPlan) -> Iterator[str]:
     """What Karpenter needs that is no Kubernetes object."""
     if plan.cluster.provisioner.ami is None:
         yield f"nodes use {NEWEST}, which moves; write `provisioner: {{ami: al2023@v…}}` to know what runs"
+    if plan.cluster.eks is None:
+        yield (
+            f"the EKS cluster is taken to be called {plan.eks}, as this cluster is; write `eks: …` if it is not: the "
+            "nodes' role, subnets and security groups are found by it"
+        )
     if any(_held(pod.capacity) for pod in plan.groups):
-        yield "reserved capacity needs Karpenter's feature gate ReservedCapacity"
+        yield "reserved capacity needs Karpenter's feature gate ReservedCapacity, which is on by default from 1.6 on"
 
 
 def pool_name(plan: ClusterPlan, pod: PodPlan) -> str:

@@ -50,6 +50,12 @@ def notes(plan: ClusterPlan) -> Iterator[str]:
     yield "managed node groups are made by AWS's controllers for Kubernetes: eks-controller and ec2-controller"
     if any(pod.min_nodes != pod.max_nodes for pod in plan.groups):
         yield "managed node groups grow and shrink by the cluster autoscaler, which must run in the cluster"
+    if security_groups(plan.cluster):
+        yield (
+            "EKS adds no security group of its own to nodes whose launch template names some: the EKS cluster's own "
+            f"must be among them (aws eks describe-cluster --name {plan.eks} --region {plan.cluster.region}"
+            " --query cluster.resourcesVpcConfig.clusterSecurityGroupId)"
+        )
     if plan.cluster.provisioner.ami and "@" in plan.cluster.provisioner.ami:
         yield "an AMI alias is Karpenter's; managed node groups take the newest AL2023 image of their kind"
 
@@ -84,21 +90,42 @@ def launch_template(plan: ClusterPlan, pod: PodPlan) -> Object:
     elif groups := security_groups(plan.cluster):
         data["securityGroupIDs"] = groups
     data |= _reservation(pod, whys)
-    if script := user_data(pod):
-        data["userData"] = _mime(script)
-        whys["spec.data.userData"] = "sets LNC, which the node's runtime, device plugin and pods must agree on"
+    parts, why = _user_data(plan, pod)
+    if parts:
+        data["userData"] = _mime(parts)
+        whys["spec.data.userData"] = why
     body = {"apiVersion": "ec2.services.k8s.aws/v1alpha1", "kind": "LaunchTemplate"}
     head = metadata(plan, _name(plan, pod))
     return Object(SYSTEM, body | {"metadata": head, "spec": {"name": _eks_name(plan, pod), "data": data}}, whys)
 
 
-def _mime(script: str) -> str:
-    """A shell script as managed node groups merge it into their own user data: one MIME part, in base64."""
+_SHELL = 'text/x-shellscript; charset="us-ascii"'
+_NODEADM = "application/node.eks.aws"
+_RAID0 = (
+    "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  instance:\n"
+    "    localStorage:\n      strategy: RAID0\n"
+)
+"""What Karpenter's `instanceStorePolicy: RAID0` means, for AL2023's nodeadm."""
+
+
+def _user_data(plan: ClusterPlan, pod: PodPlan) -> tuple[list[tuple[str, str]], str]:
+    """Parts of the user data, each with its MIME type, and what they are for."""
+    parts, whys = [], []
+    if script := user_data(pod):
+        parts.append((_SHELL, script))
+        whys.append("sets LNC, which the node's runtime, device plugin and pods must agree on")
+    scratch = plan.cluster.storage.scratch
+    if scratch is not None and scratch.kind == "nvme" and pod.instance is not None and pod.instance.nvme:
+        parts.append((_NODEADM, _RAID0))
+        whys.append("nodeadm makes one RAID 0 of the local disks, which hold containers and scratch space")
+    return parts, "; ".join(whys)
+
+
+def _mime(parts: list[tuple[str, str]]) -> str:
+    """User data as managed node groups merge it into their own: MIME parts, in base64."""
     mark = "==RAYTRAIN=="
-    text = (
-        f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{mark}"\n\n--{mark}\n'
-        f'Content-Type: text/x-shellscript; charset="us-ascii"\n\n{script}\n--{mark}--\n'
-    )
+    inside = "".join(f"--{mark}\nContent-Type: {kind}\n\n{content}\n" for kind, content in parts)
+    text = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{mark}"\n\n{inside}--{mark}--\n'
     return base64.b64encode(text.encode()).decode()
 
 
@@ -109,11 +136,12 @@ def _eks_name(plan: ClusterPlan, pod: PodPlan) -> str:
 
 def _interfaces(plan: ClusterPlan, pod: PodPlan) -> Iterator[dict[str, Any]]:
     assert pod.instance is not None
-    for card in range(pod.instance.efa):
+    cards = pod.instance.efa_cards
+    for card in sorted({0, *cards}):
         yield {
             "networkCardIndex": card,
             "deviceIndex": 0 if card == 0 else 1,
-            "interfaceType": "efa" if card == 0 else "efa-only",
+            "interfaceType": "efa-only" if card else "efa" if card in cards else "interface",
             "groups": security_groups(plan.cluster),
             "deleteOnTermination": True,
         }

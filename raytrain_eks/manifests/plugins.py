@@ -9,12 +9,10 @@ Each is what its maker ships today, cut to this file's instance types:
   node, and every pod with EFA waits for ever.
 """
 
-import csv
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+from raytrain_eks.catalog import eks_registry
 from raytrain_eks.manifests.metadata import labels
 from raytrain_eks.manifests.object import Object
 from raytrain_eks.plan.cluster import ClusterPlan, GroupPlan
@@ -183,7 +181,7 @@ def efa_plugin(plan: ClusterPlan, groups: list[GroupPlan]) -> Object:
     name = "aws-efa-k8s-device-plugin"
     container = {
         "name": name,
-        "image": f"{registry(plan.cluster.region)}/{EFA_IMAGE}",
+        "image": plan.cluster.plugins.efa_image or f"{eks_registry(plan.cluster.region)}/{EFA_IMAGE}",
         "securityContext": {
             "allowPrivilegeEscalation": True,
             "privileged": True,
@@ -216,15 +214,3 @@ def efa_plugin(plan: ClusterPlan, groups: list[GroupPlan]) -> Object:
         f"spec.template.spec.containers.{name}.securityContext": "it opens /dev/infiniband",
     }
     return _daemon_set(plan, name, pod, whys)
-
-
-def registry(region: str) -> str:
-    """The registry of EKS's own images in a region; those that differ stand in registries.csv."""
-    account, suffix = _registries().get(region, ("602401143452", "amazonaws.com"))
-    return f"{account}.dkr.ecr.{region}.{suffix}"
-
-
-@cache
-def _registries() -> dict[str, tuple[str, str]]:
-    with (Path(__file__).parent / "registries.csv").open(newline="", encoding="utf-8") as file:
-        return {row["region"]: (row["account"], row["suffix"]) for row in csv.DictReader(file)}

@@ -11,7 +11,7 @@ from decimal import Decimal
 from raytrain_eks import catalog
 from raytrain_eks.catalog import Instance
 from raytrain_eks.plan import devices as device
-from raytrain_eks.plan import fit, network, placement
+from raytrain_eks.plan import fit, network, placement, reservations
 from raytrain_eks.plan.devices import Devices
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.check import located
@@ -122,16 +122,16 @@ def resolve(cluster: Cluster, *, document: Document | None = None) -> ClusterPla
     found = [group for group in groups if group is not None]
     problems += placement.zone_problems(cluster, {group.name: group.devices.efa for group in found})
     problems += network.problems(cluster, efa=any(group.devices.efa for group in found))
+    problems += reservations.problems(cluster)
     if problems or head is None:
         raise SpecError(located(problems, document or Document(file="", data=cluster.written())))
-    eks = cluster.eks or cluster.name
     return ClusterPlan(
         cluster=cluster,
         head=head,
         groups=tuple(found),
         autoscales=cluster.autoscales,
-        eks=eks,
-        discovery=cluster.network.discovery or eks,
+        eks=cluster.eks or cluster.name,
+        discovery=network.discovery(cluster),
         service_account=cluster.service_account.name or cluster.name,
         document=document,
     )
@@ -154,7 +154,7 @@ def _head(cluster: Cluster, problems: list[Problem]) -> PodPlan | None:
         name=placement.HEAD,
         spec=spec,
         instance=instance,
-        image=_image(cluster, spec, Devices()),
+        image=_image(cluster, spec, Devices(), instance),
         cpu=cpu,
         memory=memory,
         num_cpus=0,
@@ -182,6 +182,10 @@ def _group(cluster: Cluster, index: int, problems: list[Problem]) -> GroupPlan |
     if sizes is None or len(problems) > before:
         return None
     cpu, memory, why = sizes
+    if spec.shm is not None and quantity.parse(spec.shm) >= memory:
+        rule = f"/dev/shm is part of the pod's memory, which is {quantity.gibibytes(memory)}"
+        problems.append(Problem(path=f"{path}.shm", value=spec.shm, rule=rule, fix="write less, or leave it out"))
+        return None
     why |= {"instance": said} if said else {}
     why |= _device_reasons(spec, instance, owned) if instance else {}
     why["num_cpus"] = "Ray counts whole CPUs: the pod's, rounded down, at least 1"
@@ -191,7 +195,7 @@ def _group(cluster: Cluster, index: int, problems: list[Problem]) -> GroupPlan |
         name=spec.name,
         spec=spec,
         instance=instance,
-        image=_image(cluster, spec, owned),
+        image=_image(cluster, spec, owned, instance),
         cpu=cpu,
         memory=memory,
         num_cpus=fit.num_cpus(cpu),
@@ -278,18 +282,17 @@ def _shm(spec: WorkerGroup | None, memory: Decimal, why: dict[str, str]) -> Deci
     return fit.rounded(memory / 3)
 
 
-def _image(cluster: Cluster, spec: Head | WorkerGroup, devices: Devices) -> str:
-    image = spec.image or cluster.ray.image
-    return image or f"{HEAD_IMAGE}:{cluster.ray.version}-py311{'-gpu' if devices.gpus else ''}"
+def _image(cluster: Cluster, spec: Head | WorkerGroup, devices: Devices, instance: Instance | None) -> str:
+    """As written, else Ray's own: its tags end with the platform, then the architecture where it is not amd64."""
+    arm = "-aarch64" if instance is not None and instance.arch == "arm64" else ""
+    public = f"{HEAD_IMAGE}:{cluster.ray.version}-py311{'-gpu' if devices.gpus else ''}{arm}"
+    return spec.image or cluster.ray.image or public
 
 
 def _group_problems(cluster: Cluster, spec: WorkerGroup, devices: Devices, path: str) -> Iterator[Problem]:
     if devices.neuron_devices and not (spec.image or cluster.ray.image):
         rule = "Neuron needs an image with its runtime and compiler, and Ray's public one has neither"
         yield Problem(path=f"{path}.image", rule=rule, fix="write the name of an image built on AWS's Neuron image")
-    if spec.shm is not None and spec.memory is not None and quantity.parse(spec.shm) >= quantity.parse(spec.memory):
-        rule = f"/dev/shm is part of the pod's memory, which is {spec.memory}"
-        yield Problem(path=f"{path}.shm", value=spec.shm, rule=rule, fix="write less, or leave it out")
     if cluster.network.host_network and devices.pods_per_node > 1:
         rule = "with the host's network a node holds one pod of a group, since their ports would collide"
         yield Problem(path=f"{path}.accelerators", value=str(spec.accelerators), rule=rule, fix="leave it out")

@@ -99,6 +99,9 @@ def problems(group: WorkerGroup, instance: Instance, path: str) -> Iterator[Prob
         allowed = " or ".join(map(str, instance.lnc_allowed))
         rule = f"{instance.accelerator} has LNC {allowed}" if allowed else f"{instance.type} has no NeuronCores"
         yield Problem(path=f"{path}.logical_cores", value=str(group.logical_cores), rule=rule)
+    if group.neuron == "cores" and instance.vendor != "aws":
+        rule = f"{instance.type} has no NeuronCores"
+        yield Problem(path=f"{path}.neuron", value="cores", rule=rule, fix="leave it out")
     if group.efa == "required" and not instance.efa:
         fix = "use `efa: auto`, or a type that has EFA: raytrain-eks catalog --where 'efa>0'"
         yield Problem(path=f"{path}.efa", value="required", rule=f"{instance.type} has no EFA interface", fix=fix)

@@ -261,6 +261,57 @@ def test_managed_nodes_get_their_lnc_as_a_mime_part():
     assert "NEURON_LOGICAL_NC_CONFIG=1" in text
 
 
+def test_managed_nodes_make_one_disk_of_their_nvme_where_scratch_asks():
+    def launch(**fields):
+        return one(planned(**MANAGED, **fields), "LaunchTemplate", "llm--a100")["spec"]["data"]
+
+    text = base64.b64decode(launch(storage={"scratch": {"kind": "nvme"}})["userData"]).decode()
+    assert "Content-Type: application/node.eks.aws" in text
+    assert "localStorage:\n      strategy: RAID0" in text
+    assert "userData" not in launch()
+
+
+def test_the_first_card_of_some_types_carries_no_efa():
+    data = one(planned({"instance": "p6-b300.48xlarge"}, **MANAGED), "LaunchTemplate", "llm--a100")["spec"]["data"]
+    kinds = [(entry["networkCardIndex"], entry["interfaceType"]) for entry in data["networkInterfaces"]]
+    assert kinds == [(0, "interface"), *((card, "efa-only") for card in range(1, 17))]
+
+
+@pytest.mark.parametrize(
+    ("region", "registry"),
+    [
+        ("us-west-2", "602401143452.dkr.ecr.us-west-2.amazonaws.com"),
+        ("me-south-1", "558608220178.dkr.ecr.me-south-1.amazonaws.com"),
+        ("eu-south-1", "590381155156.dkr.ecr.eu-south-1.amazonaws.com"),
+        ("il-central-1", "066635153087.dkr.ecr.il-central-1.amazonaws.com"),
+        ("us-gov-west-1", "013241004608.dkr.ecr.us-gov-west-1.amazonaws.com"),
+        ("cn-north-1", "918309763551.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_each_region_has_its_registry(region, registry):
+    body = one(planned(region=region, zone=f"{region}a"), "DaemonSet", "aws-efa-k8s-device-plugin")
+    assert (
+        body["spec"]["template"]["spec"]["containers"][0]["image"]
+        == f"{registry}/eks/aws-efa-k8s-device-plugin:v0.5.20"
+    )
+
+
+def test_a_region_that_no_source_knows_takes_the_image_of_the_file():
+    plan = planned(region="xx-new-1", zone="xx-new-1a", plugins={"efa_image": "mirror/efa:1"})
+    body = one(plan, "DaemonSet", "aws-efa-k8s-device-plugin")
+    assert body["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/efa:1"
+
+
+def test_notes_tell_what_full_bandwidth_needs():
+    notes = " ".join(build(planned()).notes)
+    assert "must allow all traffic from and to itself" in notes
+    assert "a100: Ray's public image has no torch" in notes
+    assert "the EKS cluster is taken to be called llm" in notes
+    quiet = " ".join(build(planned({"nodes": 1}, ray={"image": "r/i:1"}, eks="ml")).notes)
+    assert not [word for word in ("EFA", "public image", "taken to be") if word in quiet]
+    assert "clusterSecurityGroupId" in " ".join(build(planned(**MANAGED)).notes)
+
+
 VARIANTS = [
     {"provisioner": "none", "head": {"instance": "m6i.2xlarge"}},
     MANAGED,
@@ -279,6 +330,7 @@ VARIANTS = [
     },
     {"ground": {"resource_quota": True}, "monitoring": True},
     {"group": {"capacity": "spot", "placement_group": "pg", "disk": "1Ti"}},
+    MANAGED | {"storage": {"scratch": {"kind": "nvme"}}, "group": {"instance": "p6-b300.48xlarge", "nodes": 2}},
 ]
 
 

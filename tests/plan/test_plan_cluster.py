@@ -15,6 +15,11 @@ from raytrain_eks.spec.problem import SpecError
 
 TOP = {"kind": "Cluster", "name": "c", "region": "us-west-2", "zone": "us-west-2a", "ray": {"image": "r/i:1"}}
 
+MANAGED = {
+    "provisioner": {"kind": "managed", "role": "arn:aws:iam::123456789012:role/nodes"},
+    "network": {"subnets": {"ids": ["subnet-01234567"]}, "security_groups": {"ids": ["sg-01234567"]}},
+}
+
 
 def plan(workers, **changes):
     rows = workers if isinstance(workers, list) else [workers]
@@ -124,6 +129,40 @@ def test_neuron_cores_are_counted_as_ray_counts_them(group, cores):
         ({"instance": "p4d.24xlarge"}, {"zone": None}, "workers.g0.zone", "us-west-2a"),
         ({"instance": "trn1.32xlarge"}, {"ray": {}}, "workers.g0.image", "Neuron"),
         ({"instance": "p4d.24xlarge", "memory": "8Gi", "shm": "8Gi"}, {}, "workers.g0.shm", "part of the pod's memory"),
+        ({"instance": "p4d.24xlarge", "shm": "1055Gi"}, {}, "workers.g0.shm", "memory, which is 1055Gi"),
+        ({"instance": "p4d.24xlarge", "neuron": "cores"}, {}, "workers.g0.neuron", "no NeuronCores"),
+        ({"instance": "p4d.24xlarge"}, {"region": "xx-new-1", "zone": "xx-new-1a"}, "region", "efa_image"),
+        (
+            {"instance": "p4d.24xlarge", "capacity": {"kind": "reserved", "tags": {"a": "b"}}},
+            MANAGED,
+            "workers.g0.capacity.tags",
+            "reservations: [cr-0123456789abcdef0]",
+        ),
+        (
+            {
+                "instance": "p4d.24xlarge",
+                "capacity": {"kind": "reserved", "reservations": ["cr-01234567", "cr-89abcdef"]},
+            },
+            MANAGED,
+            "workers.g0.capacity.reservations",
+            "one reservation, here are 2",
+        ),
+        (
+            {
+                "instance": "p4d.24xlarge",
+                "capacity": {"kind": "reserved", "reservations": ["cr-01234567"], "fallback": True},
+            },
+            MANAGED,
+            "workers.g0.capacity.fallback",
+            "not at all",
+        ),
+        (
+            {"instance": "p4d.24xlarge"},
+            {"eks": "ml", "storage": {"shared": {"kind": "fsx-lustre"}}},
+            "storage.shared.subnet",
+            "aws ec2 describe-subnets --region us-west-2 --filters Name=tag:karpenter.sh/discovery,Values=ml "
+            "Name=availability-zone,Values=us-west-2a",
+        ),
         ({"instance": "m6i.2xlarge"}, {"head": {"instance": "t3.small"}}, "head.instance", "too small"),
         ({"instance": "m6i.2xlarge"}, {"head": {"instance": "g5.2xlarge"}}, "head.instance", "runs no training"),
         (
@@ -188,3 +227,16 @@ def test_every_decision_has_its_reason():
 def test_shm_is_a_part_of_the_memory():
     pod = plan({"instance": "p4d.24xlarge"}).groups[0]
     assert pod.memory * Decimal("0.3") < pod.shm < pod.memory / 2
+
+
+@pytest.mark.parametrize(
+    ("type", "image"),
+    [
+        ("m6i.2xlarge", "rayproject/ray:2.60.0-py311"),
+        ("m7g.2xlarge", "rayproject/ray:2.60.0-py311-aarch64"),
+        ("g6e.xlarge", "rayproject/ray:2.60.0-py311-gpu"),
+        ("g5g.2xlarge", "rayproject/ray:2.60.0-py311-gpu-aarch64"),
+    ],
+)
+def test_rays_own_image_is_of_the_nodes_architecture(type, image):
+    assert plan({"instance": type}, ray={}).groups[0].image == image
