@@ -22,10 +22,12 @@ TOLERANCE = 1e-4
 """Between logits, fp32; a document that is seen by another changes them by far more."""
 
 
-def prove_apart(job: Job, config: Any, *, attention: str = "sdpa") -> bool:
+def prove_apart(job: Job, config: Any) -> bool:
     """Whether it was proven; False where no small stand-in of the family can be built. Raises SpecError when packed
     documents see each other, or padding is seen."""
-    model = stand_in(job, config, attention)
+    from raytrain_eks.train.model import attention_of
+
+    model = stand_in(job, config, attention_of(job, config))
     if model is None:
         return False
     try:

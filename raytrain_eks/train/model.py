@@ -93,8 +93,18 @@ def model_class(task: str) -> Any:
     return AutoModelForMaskedLM if task == "mlm" else AutoModelForCausalLM
 
 
+def attention_of(job: Job, config: Any) -> str:
+    """The attention that the model is built with: what the engine asks for, SDPA, or `eager` for the few families that
+    have no other. FlashAttention is the engine's to set, where it runs."""
+    wanted = getattr(job.engine, "attention", "auto")
+    if wanted in ("sdpa", "eager"):
+        return str(wanted)
+    found = model_class(job.task)._model_mapping.get(type(config), None)
+    return "sdpa" if getattr(found, "_supports_sdpa", True) else "eager"
+
+
 def build_model(job: Job, config: Any) -> Any:
-    """The model with its initial weights, the same on every rank: float32, attention by SDPA, no cache; with `lora`
+    """The model with its initial weights, the same on every rank: float32, no cache; with `lora`
     frozen, and with fresh adapters in it. Raises SpecError for a family that does not do the task, for files that
     cannot be opened, and for weights that are missing in them: random ones would take their place."""
     import torch
@@ -105,7 +115,7 @@ def build_model(job: Job, config: Any) -> Any:
         does = "masked tokens" if job.task == "mlm" else "next tokens"
         rule = f"{config.model_type} has no model for {does} in transformers"
         raise SpecError([Problem(path="task", value=job.task, rule=rule, fix="choose a family that has one")])
-    options = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    options = {"attn_implementation": attention_of(job, config), "dtype": torch.float32}
     if job.model.config is not None:
         model = auto.from_config(config, **options)
     else:

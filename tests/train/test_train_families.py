@@ -157,3 +157,23 @@ def test_a_folder_without_weights_is_refused_with_a_sentence(tmp_path: Path):
     named = job("pretrain", {"name": str(tmp_path)})
     with pytest.raises(SpecError, match="its weights cannot be opened"):
         build_model(named, model_config(named, Words()))
+
+
+@pytest.mark.parametrize(
+    ("family", "engine", "attention"),
+    [
+        ("llama", {"kind": "torch"}, "sdpa"),
+        ("llama", {"kind": "torch", "attention": "eager"}, "eager"),
+        ("gemma2", {"kind": "torch"}, "eager"),
+    ],
+)
+def test_the_attention_of_a_family(family, engine, attention):
+    from raytrain_eks.train import engines
+
+    made = job("pretrain", {"config": small(family, sliding_window=16)}, engine=engine, precision="fp32")
+    model = build_model(made, model_config(made, Words()))
+    assert model.config._attn_implementation == attention
+    built = engines.build(made, model, rank=0, world=1, micro=1, accumulation=1)
+    assert model.config._attn_implementation == attention
+    assert built.additive_masks == (attention == "eager")
+    assert prove_apart(made, model.config)

@@ -36,7 +36,7 @@ def set_attention(job: Job, model: nn.Module, device: torch.device) -> bool:
     wanted = getattr(job.engine, "attention", "auto")
     reason = flash_refusal(job, device)
     if wanted == "auto":
-        wanted = FLASH if reason is None else "sdpa"
+        wanted = FLASH if reason is None else getattr(model.config, "_attn_implementation", "sdpa")
     elif wanted == FLASH and reason is not None:
         fix = "write `attention: auto`, which takes it where it runs"
         raise SpecError([Problem(path="engine.attention", value=wanted, rule=reason, fix=fix)])
