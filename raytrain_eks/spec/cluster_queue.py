@@ -44,6 +44,12 @@ class Volcano(Model):
     topology: Topology | None = None
     """Network topology of the pods. None: anywhere in the zone."""
 
+    @rule
+    def own_queue(self) -> Iterator[Problem]:
+        if self.create and self.name in ("root", "default"):
+            why = "every Volcano has this queue already, and its limits would be those of everybody"
+            yield Problem(path="name", value=self.name, rule=why, fix="choose another name, or add `create: false`")
+
 
 class Kueue(Model):
     """Admission by Kueue: a job is held back, suspended, until its quota is free. Excludes autoscaling by Ray."""

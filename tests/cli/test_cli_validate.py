@@ -187,6 +187,7 @@ def test_no_file_is_wrong_usage(capsys):
     ("line", "words"),
     [
         ('ray: {version: "2.9.0"}', "token authentication needs Ray 2.52.0"),
+        ("operator: {feature_gates: {RayCronJobs: true}}", "did you mean `RayCronJob`?"),
         ("provisioner: {ami: al2@latest}", "Amazon Linux 2 AMIs are for Kubernetes 1.32; the cluster is 1.33 (RT303)"),
     ],
 )

@@ -130,6 +130,7 @@ def test_a_word_stands_for_a_mapping(path, short, long):
         ("provisioner", "terraform", "provisioner", "karpenter"),
         ("service_account", {"irsa": "nonsense"}, "service_account.irsa", "arn:aws"),
         ("queue", {"kind": "slurm", "name": "q"}, "queue.kind", "kueue"),
+        ("queue", {"kind": "volcano", "name": "default"}, "queue.name", "create: false"),
         ("queue", {"kind": "kueue", "name": "q", "borrow_nodes": 1}, "queue.borrow_nodes", "cohort"),
         ("storage", {"shared": {"kind": "fsx-lustre", "size": "1000Gi"}}, "storage.shared.size", "1200Gi"),
         ("storage", {"shared": {"kind": "fsx-lustre", "size": "5000Gi"}}, "storage.shared.size", "7200Gi"),
@@ -240,6 +241,7 @@ def test_every_field_has_a_sentence_and_the_schema_holds_it():
     ("path", "value"),
     [
         ("region", "eusc-de-east-1"),
+        ("queue", {"kind": "volcano", "name": "default", "create": False}),
         ("workers.0.ami", "ami-0123456789abcdef0"),
         ("workers.0.ami", "bottlerocket@v1.50.0"),
         ("workers.0.disk", "20Gi"),
