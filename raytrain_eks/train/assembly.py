@@ -46,7 +46,7 @@ def assemble(worker: "Worker") -> Parts:
     prepared = Prepared.load(worker.task.prepared)
     tokenizer = prepared.tokenizer()
     config = model_config(job, tokenizer)
-    prove_apart(job, config)
+    worker.event("documents_apart", proven=prove_apart(job, config))
     model = build_model(job, config)
     base, offset = base_of(model, job), position_offset(model)
     model_shape = _shape(model)
