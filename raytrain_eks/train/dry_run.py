@@ -15,6 +15,7 @@ from typing import Any
 
 from raytrain_eks.checkpoint.default import default_storage
 from raytrain_eks.checkpoint.storage import Storage
+from raytrain_eks.data.columns import MESSAGES
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train.sizes import shrunk
@@ -87,7 +88,8 @@ def _data(job: Job, place: Storage, say: Callable[[str], None]) -> str:
         rows = list(built_in(job, ROWS))
         say(f"dry run: made-up data, since the job's own cannot be read here: {reason}")
     place.write(DATA, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
-    return job.data.column if job.data.column in rows[0] else next(iter(rows[0]))
+    # Prompts and completions are found by their own names where the column is not there.
+    return job.data.column if job.data.column in rows[0] else MESSAGES
 
 
 def built_in(job: Job, rows: int) -> Iterator[dict[str, Any]]:
@@ -98,7 +100,7 @@ def built_in(job: Job, rows: int) -> Iterator[dict[str, Any]]:
         asked, answer = f"What is {first} plus {second}?", f"{first} plus {second} is {first + second}."
         if job.task == "sft":
             chat = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
-            yield {job.data.column if job.data.column != "text" else "messages": chat}
+            yield {job.data.column if job.data.column != "text" else MESSAGES: chat}
         else:
             yield {job.data.column: f"Sum number {number}. {asked} {answer} " * draw.randrange(1, 5)}
 

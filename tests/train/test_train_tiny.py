@@ -243,6 +243,40 @@ def test_a_submission_carries_the_flag(tmp_path, root):
     assert sent.options == (f"--storage={tmp_path}", "--tiny")
 
 
+CHAT = [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": "It is said."}]
+
+
+@pytest.mark.parametrize(
+    ("column", "row"),
+    [
+        ("messages", {"messages": CHAT}),
+        ("chat", {"chat": CHAT}),
+        ("text", {"prompt": "Say it. ", "completion": "It is said."}),
+        ("messages", None),
+        ("text", None),
+    ],
+)
+def test_chats_of_every_schema_are_prepared_in_small(tmp_path, column, row):
+    """None: the data is out of reach."""
+    from raytrain_eks.data.prepare import prepare
+    from raytrain_eks.train.dry_run import dry_run
+
+    if row is not None:
+        (tmp_path / "data.jsonl").write_text((json.dumps(row) + "\n") * 50)
+    job = rows_job(tmp_path / "data.jsonl", task="sft", format="jsonl", column=column)
+    small, storage = dry_run(job, str(tmp_path / "runs"), cluster={"CPU": 2.0}, say=lambda text: None)
+    prepared = prepare(small, storage)
+    counts = prepared.train.counts
+    assert counts.bad == counts.masked == counts.empty == 0
+    assert counts.documents >= 40
+    assert counts.targets > 100
+    words, rows = prepared.tokenizer(), prepared.read(0)
+    learnt = words.decode(rows.tokens[0][rows.answers[0]])
+    assert ("It is said." in learnt) == (row is not None)
+    assert "Say" not in learnt
+    assert "What" not in learnt
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_it_trains_here_in_small(name, ray_head, root, tmp_path):
