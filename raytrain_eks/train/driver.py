@@ -191,6 +191,10 @@ class Driver:
         request_stop(self.run)
 
     def _failed(self, error: Any) -> int:
+        refused = getattr(error, "controller_failure", None)
+        if isinstance(refused, SpecError):
+            # The backend refused before any worker began.
+            raise refused
         say(f"{self.job.name} failed: {error}")
         say(f"to go on from the last checkpoint: raytrain-eks resume {self.job.name}")
         return 1

@@ -23,6 +23,8 @@ UNWATCHED = ("start", "finish")
 """Phases whose length says nothing: a large model is read, or exported."""
 FIRST_STEP = 6
 """The first step of a process may take so many times the limit: it compiles, and fills caches."""
+COMPILES = 7200.0
+"""Seconds that the first step of a compiling engine (XLA) may take at least."""
 GRACE = 5.0
 """Seconds that the ranks have, after the first has noticed, to write their notes."""
 EXIT = 75
@@ -48,10 +50,20 @@ class Watch:
     """One rank's note, and the thread that looks at it."""
 
     def __init__(
-        self, storage: Storage, *, attempt: int, rank: int, world: int, limit: float, say: Callable[[str], None]
+        self,
+        storage: Storage,
+        *,
+        attempt: int,
+        rank: int,
+        world: int,
+        limit: float,
+        say: Callable[[str], None],
+        compiles: bool = False,
     ):
-        """`limit` in seconds; `say` gets the sentence that names the rank, before the process ends."""
+        """`limit` in seconds; `compiles`: the first step may take hours. `say` gets the sentence that names the rank,
+        before the process ends."""
         self.storage, self.limit, self.say = storage, limit, say
+        self._first_limit = max(limit * FIRST_STEP, COMPILES if compiles else 0.0)
         self.folder = f"stacks/attempt-{attempt:04d}"
         self.rank, self.world = rank, world
         self.step, self.phase, self.ticks = 0, "start", 0
@@ -79,7 +91,7 @@ class Watch:
 
     def _look(self) -> None:
         while not self._closing.wait(min(self.limit / 4, 5.0)):
-            limit = self.limit * (FIRST_STEP if self.step == self._first else 1)
+            limit = self._first_limit if self.step == self._first else self.limit
             if self.phase not in UNWATCHED and time.monotonic() - self._since > limit:
                 self._hung()
                 return

@@ -73,6 +73,7 @@ class Worker:
             world=self.world,
             limit=quantity.seconds(self.job.failures.hang),
             say=self._hung,
+            compiles=self.job.engine.kind == "xla",
         )
         self.event("worker", world=self.world, ranks=self._who())
 
