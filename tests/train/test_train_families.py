@@ -11,8 +11,16 @@ from raytrain_eks.train.apart import apart, prove_apart, stand_in
 from raytrain_eks.train.model import build_model, model_config, window
 from raytrain_eks.train.sizes import shrunk
 
-CAUSAL = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma", "phi", "phi3", "olmo2", "gpt_neox", "opt", "mixtral")
-MASKED = ("bert", "roberta", "distilbert", "electra", "albert", "modernbert")
+CAUSAL = ("llama", "qwen3", "mistral", "gpt2")
+MASKED = ("bert", "roberta")
+MORE = [
+    *(
+        (family, "pretrain")
+        for family in ("qwen2", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "olmo2", "gpt_neox")
+    ),
+    *((family, "pretrain") for family in ("opt", "mixtral", "qwen3_moe", "granite", "starcoder2", "smollm3", "lfm2")),
+    *((family, "mlm") for family in ("distilbert", "electra", "albert", "modernbert", "xlm-roberta")),
+]
 
 
 class Words:
@@ -57,6 +65,12 @@ def test_a_causal_family_keeps_documents_apart(family):
 @pytest.mark.parametrize("family", MASKED)
 def test_a_masked_family_keeps_documents_apart(family):
     assert prove_apart(job("mlm"), config_of(family))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "task"), MORE)
+def test_many_families_keep_documents_apart(family, task):
+    assert prove_apart(job(task), config_of(family))
 
 
 def test_a_recurrent_family_is_refused_only_where_rows_are_packed():
