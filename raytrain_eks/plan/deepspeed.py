@@ -22,6 +22,8 @@ FREE: set[Path] = {
     ("wall_clock_breakdown",),
 }
 """Settings that are made only because DeepSpeed's own defaults would not do; a file may have others."""
+LEFT = ("optimizer", "scheduler", "bf16", "fp16", "gradient_clipping", "train_batch_size")
+"""Settings that are only compared: what they say is made in another way, or by the engine."""
 
 
 def config(
@@ -55,6 +57,11 @@ def config(
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": cuda}
     if offload == "parameters":
         zero["offload_param"] = {"device": "cpu", "pin_memory": cuda}
+    if engine.tensor > 1:
+        # The loss wants all logits; AutoTP would keep the vocabulary of a tied head in parts.
+        # It also counts all ranks as data-parallel ones when it checks the global batch, which follows from the others.
+        del made["train_batch_size"]
+        made["tensor_parallel"] = {"autotp_size": engine.tensor, "vocab_parallel_lm_head": False}
     if job.precision == "bf16":
         made["torch_autocast"] = {"enabled": True, "dtype": "bfloat16"}
         made["communication_data_type"] = "fp32"
@@ -62,7 +69,7 @@ def config(
     if problems:
         raise SpecError(problems)
     for path, value in _leaves(own):
-        if value != AUTO and path[0] not in ("optimizer", "scheduler", "bf16", "fp16", "gradient_clipping"):
+        if value != AUTO and path[0] not in LEFT:
             _put(made, path, value if path in FREE or _get(made, path) is None else _get(made, path))
     return made
 
@@ -88,7 +95,8 @@ def _about_the_job(job: Job, own: Mapping[str, Any], made: Mapping[str, Any]) ->
         ("train_micro_batch_size_per_gpu", "the job's batch.micro"),
         ("gradient_accumulation_steps", "the job's batch and workers"),
     ):
-        yield from _differs(own, (name,), made[name], f"{says} makes it {made[name]}")
+        expected = made.get(name, job.global_sequences)
+        yield from _differs(own, (name,), expected, f"{says} makes it {expected}")
     clip = job.optimizer.clip or 0.0
     yield from _differs(own, ("gradient_clipping",), clip, f"the job's optimizer.clip is {job.optimizer.clip}")
     precision = f"the job's precision is {job.precision}"
@@ -114,6 +122,10 @@ def _about_zero(engine: DeepSpeed, own: Mapping[str, Any], made: Mapping[str, An
     """What the settings say of ZeRO, against the engine of the job."""
     zero: Mapping[str, Any] = made["zero_optimization"]
     root = ("zero_optimization",)
+    why = f"the job's engine.tensor is {engine.tensor}"
+    if engine.tensor > 1 or _get(own, ("tensor_parallel", "autotp_size")) not in (None, 0, 1, AUTO):
+        yield from _differs(own, ("tensor_parallel", "autotp_size"), engine.tensor, why)
+        yield from _differs(own, ("tensor_parallel", "vocab_parallel_lm_head"), False, "the loss wants all logits")
     yield from _differs(own, (*root, "stage"), zero["stage"], f"the job's engine.zero is {engine.zero}")
     for name in ("offload_optimizer", "offload_param"):
         device = _get(own, (*root, name, "device"))

@@ -73,6 +73,10 @@ class DeepSpeed(Model):
     offload: Literal["none", "optimizer", "parameters"] = Aside("none")
     """What lives in host memory: nothing, the optimizer state, or that and the parameters (only with `zero: 3`)."""
 
+    tensor: Whole = Aside(1)
+    """Split each layer over so many neighbouring workers, which then train on the same rows (AutoTP); only with `zero`
+    1 or 2. The workers' number must be a multiple, and they should share a node. 1: no."""
+
     config: Text | dict[str, Any] | None = Aside(None)
     """DeepSpeed settings of your own, as a JSON file or in place: they are added to the ones that are made from the
     job. A setting that contradicts the job is refused; `auto` takes the job's."""
@@ -84,6 +88,12 @@ class DeepSpeed(Model):
     attention: Attention = Aside("auto")
     """The attention kernel. `auto` takes `flash_attention_2` on a GPU with bf16 where the package flash_attn is
     installed, else `sdpa`."""
+
+    @rule
+    def _tensor(self) -> Iterator[Problem]:
+        if self.tensor > 1 and self.zero not in (1, 2):
+            why = f"AutoTP is offered beside ZeRO 1 and 2; zero is {self.zero}"
+            yield Problem(path="tensor", rule=why, fix="write `zero: 1`, or take `engine: {kind: torch}`")
 
     @rule
     def _offload(self) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO 0 to 3 behind the engine's interface.
+"""DeepSpeed's ZeRO 0 to 3, and AutoTP beside 1 and 2, behind the engine's interface.
 
 The optimizer is PyTorch's AdamW, given by us, also where its state is offloaded: DeepSpeed's own would compile an
 operator for minutes on a CPU, and the numbers would not be those of the torch engine. The learning rate is 0 at
@@ -11,19 +11,24 @@ import os
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from raytrain_eks.checkpoint.chunk import Chunk
 from raytrain_eks.checkpoint.reader import Reader
+from raytrain_eks.checkpoint.region import Region
 from raytrain_eks.plan.deepspeed import config
+from raytrain_eks.plan.mesh import mesh_of
 from raytrain_eks.spec.engine import DeepSpeed
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.train.engines.auto_tp import boxes_of, whole_of
 from raytrain_eks.train.engines.blocks import blocks_of, checkpoint_activations, plain, set_attention
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast, weight_groups
+from raytrain_eks.train.engines.tensor_parallel import check_heads
 from raytrain_eks.train.engines.whole import Skeleton
 from raytrain_eks.train.engines.zero import parts_of, refusing, take_partitions
-from raytrain_eks.train.state import persistent_buffers, state_chunks, take_state, take_weights
+from raytrain_eks.train.state import persistent_buffers, state_chunks, take_state, weight_name
 
 
 def own_settings(engine: DeepSpeed) -> dict[str, Any]:
@@ -66,11 +71,12 @@ class DeepSpeedEngine(TensorEngine):
 
     def __init__(self, job: Job, model: nn.Module, *, rank: int, world: int, micro: int, accumulation: int):
         assert isinstance(job.engine, DeepSpeed)
-        self.rank, self.world = rank, world
+        self.rank, self.world, self.mesh = rank, world, mesh_of(job, world)
+        self.tensor = self.mesh.tensor
         self.device = device_of_worker(int(os.environ.get("LOCAL_RANK", "0")))
         self.config = config(
             job,
-            world=world,
+            world=self.mesh.data,
             micro=micro,
             accumulation=accumulation,
             cuda=self.device.type == "cuda",
@@ -81,7 +87,8 @@ class DeepSpeedEngine(TensorEngine):
         self.autocast = wants_autocast(job)
         self.clip = job.optimizer.clip
         self.flat_rows = set_attention(job, model, self.device)
-        self.skeleton = Skeleton(model) if self.stage == 3 and rank == 0 else None
+        split = self.stage == 3 or self.tensor > 1
+        self.skeleton = Skeleton(model) if split and rank == 0 else None
         # Stage 3 moves to the device what this rank keeps; the whole model need not fit there.
         self.model = (model if self.stage == 3 else model.to(self.device)).train()
         checkpoint_activations(blocks_of(self.model), job.engine.activation_checkpointing)
@@ -94,20 +101,32 @@ class DeepSpeedEngine(TensorEngine):
             fused=True,
         )
         self.deepspeed.init_distributed(dist_backend="nccl" if self.device.type == "cuda" else "gloo")
+        before = {name: weight.detach() for weight, name in self.names.items()} if self.tensor > 1 else {}
+        if before:
+            check_heads(model, self.tensor)
         self.engine, *_ = self.deepspeed.initialize(
             model=model, optimizer=self.adamw, config=self.config, dist_init_required=False
         )
         # Stage 3 has taken a step on zero gradients to make the moments; it must not count.
         self.adamw.state.clear()
         self.updates = torch.zeros((), device=self.device)
-        self.parts = list(parts_of(self.engine.optimizer, self.names, stage=self.stage, rank=rank, world=world))
+        self.boxes = boxes_of(model, before, self._tensor_group) if before else {}
+        parts = parts_of(
+            self.engine.optimizer, self.names, self.boxes, stage=self.stage, rank=rank, world=self.mesh.world
+        )
+        self.parts = list(parts)
         self.buffers = persistent_buffers(self.model)
 
+    @property
+    def _tensor_group(self) -> dist.ProcessGroup:
+        """The ranks that AutoTP has split layers over."""
+        return self.deepspeed.utils.groups.get_tensor_model_parallel_group()  # type: ignore[no-any-return]
+
     def micro_step(self, batch: dict[str, Tensor], trained_tokens: int, *, last: bool) -> Tensor:
-        """Forward and backward; DeepSpeed averages over ranks, so each rank's part is scaled up by their number."""
+        """Forward and backward; DeepSpeed averages over data ranks, so each one's part is scaled up."""
         self.engine.set_gradient_accumulation_boundary(last)
         loss = self.forward(self.engine, batch)
-        self.engine.backward(loss * (self.world / trained_tokens), scale_wrt_gas=False)
+        self.engine.backward(loss * (self.mesh.data / trained_tokens), scale_wrt_gas=False)
         if not last:
             self.engine.step()
         return loss.detach()
@@ -154,22 +173,30 @@ class DeepSpeedEngine(TensorEngine):
     def load(self, reader: Reader) -> None:
         """Take weights and moments of any engine's checkpoint."""
         if self.stage in (1, 2):
-            take_weights(self.model, reader)
+            reader.fill(
+                (weight_name(name), self.boxes.get(name, Region.all(tuple(weight.shape))), weight.detach())
+                for weight, name in self.names.items()
+                if weight.requires_grad
+            )
         names = set(self.names.values())
         self.updates.fill_(take_state(self.parts, self.buffers, self.adamw, reader, names=names))
         if self.stage == 3:
             take_partitions(self.engine.optimizer, self.names)
 
     def full_model(self) -> nn.Module | None:
-        """The whole model on rank 0; of stage 3 a copy in host memory, gathered weight by weight. Raises Hollow."""
-        if self.stage != 3:
+        """The whole model on rank 0; where it is split a copy in host memory, gathered weight by weight. Raises
+        Hollow."""
+        if self.stage != 3 and self.tensor == 1:
             # Every rank holds all weights.
             return plain(self.model) if self.rank == 0 else None
         gathered = {}
         for weight, name in self.names.items():
-            with self.deepspeed.zero.GatheredParameters([weight]):
+            with self.deepspeed.zero.GatheredParameters([weight], enabled=self.stage == 3):
+                whole = weight.detach()
+                if self.tensor > 1:
+                    whole = whole_of(whole, self.boxes[name], self._tensor_group)
                 if self.rank == 0:
-                    gathered[name] = weight.detach().to("cpu", copy=True)
+                    gathered[name] = whole.to("cpu", copy=True)
         if self.skeleton is None:
             return None
         return self.skeleton.filled(gathered, {name: tensor.cpu() for name, tensor in self.buffers.items()})

@@ -53,20 +53,24 @@ def plan_of(model: nn.Module) -> dict[str, str]:
 
 def check(model: nn.Module, plan: dict[str, str], ranks: int) -> None:
     """Raises SpecError when a style of the plan is not ours, or heads do not divide evenly over the ranks."""
-    problems = []
     strange = sorted({each for each in plan.values() if each not in (PARTIAL, WHOLE) and style(each) is None})
     if strange:
         rule = f"the plan of {type(model).__name__} splits by {', '.join(strange)}, which this engine does not do"
-        problems.append(Problem(path="engine.tensor", rule=rule, fix="write `fsdp: true` instead"))
+        raise SpecError([Problem(path="engine.tensor", rule=rule, fix="write `fsdp: true` instead")])
+    check_heads(model, ranks)
+
+
+def check_heads(model: nn.Module, ranks: int) -> None:
+    """Raises SpecError when the model's attention heads do not divide evenly over the ranks."""
     config: Any = getattr(model, "config", None)
+    problems = []
     for field in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(config, field, None)
         if isinstance(heads, int) and heads % ranks:
             rule = f"the model's {field} is {heads}, which cannot be split over {ranks} workers"
             below = max(size for size in range(1, ranks) if heads % size == 0)
-            problems.append(
-                Problem(path="engine.tensor", value=str(ranks), rule=rule, fix=f"write {below}, or another divisor")
-            )
+            fix = f"write {below}, or another divisor"
+            problems.append(Problem(path="engine.tensor", value=str(ranks), rule=rule, fix=fix))
     if problems:
         raise SpecError(problems)
 

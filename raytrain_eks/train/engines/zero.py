@@ -13,11 +13,23 @@ from typing import Any
 from torch import nn
 
 from raytrain_eks.checkpoint.region import Region
+from raytrain_eks.train.engines.auto_tp import stretches
 from raytrain_eks.train.state import Part
 
 
-def parts_of(optimizer: Any, names: Mapping[nn.Parameter, str], *, stage: int, rank: int, world: int) -> Iterator[Part]:
-    """This rank's parts of a model with such parameters, whose DeepSpeed optimizer is `optimizer`."""
+def parts_of(
+    optimizer: Any,
+    names: Mapping[nn.Parameter, str],
+    boxes: Mapping[str, Region],
+    *,
+    stage: int,
+    rank: int,
+    world: int,
+) -> Iterator[Part]:
+    """This rank's parts of a model with such parameters, whose DeepSpeed optimizer is `optimizer`.
+
+    `boxes` are what AutoTP has left of parameters, at stages 1 and 2; a parameter that is not among them is whole.
+    """
     for weight, name in names.items():
         if stage == 3:
             yield from _own_partition(optimizer, weight, name, rank)
@@ -25,18 +37,18 @@ def parts_of(optimizer: Any, names: Mapping[nn.Parameter, str], *, stage: int, r
             region = Region.all(tuple(weight.shape))
             yield Part(name=name, region=region, owner=weight, trained=weight.requires_grad, copy=rank, copies=world)
         else:
-            yield from _stretch(optimizer, weight, name)
+            yield from _stretch(optimizer, weight, name, boxes.get(name, Region.all(tuple(weight.shape))))
 
 
-def _stretch(optimizer: Any, weight: Any, name: str) -> Iterator[Part]:
+def _stretch(optimizer: Any, weight: Any, name: str, box: Region) -> Iterator[Part]:
     """Stages 1 and 2: the range of the parameter that lies in this rank's slice, if any does."""
     mapping = getattr(weight, "_hp_mapping", None)
     if mapping is None:
         return
     inside, outside = mapping.hp_fragment_address, mapping.lp_fragment_address
-    region = Region.flat(tuple(weight.shape), outside.start, inside.numel)
     owner = optimizer.single_partition_of_fp32_groups[mapping.param_group_index]
-    yield Part(name=name, region=region, owner=owner, start=inside.start)
+    for region, first in stretches(box, outside.start, inside.numel):
+        yield Part(name=name, region=region, owner=owner, start=inside.start + first - outside.start)
 
 
 def _own_partition(optimizer: Any, weight: Any, name: str, rank: int) -> Iterator[Part]:
