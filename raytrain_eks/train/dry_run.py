@@ -143,6 +143,7 @@ def _config_of(name: str) -> dict[str, Any]:
 def _pretrained(small: Job, job: Job, storage: Storage, place: Storage) -> Job:
     """The dry run with a small model, saved as a pretrained one, for adapters. Raises SpecError on S3."""
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
     from raytrain_eks.data import tokenizer
     from raytrain_eks.data.columns import Columns
@@ -153,6 +154,9 @@ def _pretrained(small: Job, job: Job, storage: Storage, place: Storage) -> Job:
     if place.folder is None:
         rule = "a dry run with adapters needs a small pretrained model in a folder that all workers see"
         raise SpecError([Problem(path="storage", value=storage.url, rule=rule, fix="give a folder with --storage")])
+    logging.disable_progress_bar()
+    # transformers looks for DeepSpeed when it saves a model, and DeepSpeed then looks for accelerators.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     folder = place.folder / MODEL
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir=place.folder) as temporary:

@@ -130,6 +130,9 @@ def build_model(job: Job, config: Any) -> Any:
 
 
 def _opened(job: Job, auto: Any, config: Any, options: dict[str, Any]) -> Any:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     try:
         name = os.path.expanduser(str(job.model.name))
         model, told = auto.from_pretrained(name, config=config, output_loading_info=True, **options)
