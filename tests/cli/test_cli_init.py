@@ -177,6 +177,8 @@ def converse(arguments, answers, folder):
                     break
             elif process.poll() is not None:
                 break
+            elif answers and not pending and answers[-1][1] == "\x03":
+                os.write(ours, b"\x03")  # as a person would: readline misses one that comes while it sets itself up
             if pending and pending[0][0] in shown[seen:]:
                 seen = len(shown)
                 os.write(ours, pending.pop(0)[1].encode())
