@@ -81,5 +81,5 @@ def test_resume_sends_the_file_of_the_folder_and_works_where_submit_did(runs, ra
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert f"working in '{runs.parent}', nice 0, texts ['texts/a.txt']" in lines
-    assert any("arguments" in line and f"--storage={runs}" in line and ".raytrain/job.yaml" in line for line in lines)
+    assert any("arguments" in line and f"--storage={runs}" in line and "/runs/left/job.yaml" in line for line in lines)
     assert lines[-1] == "left: done"
