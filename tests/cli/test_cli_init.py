@@ -169,7 +169,7 @@ def converse(arguments, answers, folder):
     os.close(theirs)
     shown, seen, pending = "", 0, list(answers)
     try:
-        for _ in range(600):
+        for turn in range(600):
             if select.select([ours], [], [], 0.1)[0]:
                 try:
                     shown += os.read(ours, 4096).decode()
@@ -177,7 +177,7 @@ def converse(arguments, answers, folder):
                     break
             elif process.poll() is not None:
                 break
-            elif answers and not pending and answers[-1][1] == "\x03":
+            elif turn % 30 == 29 and answers and not pending and answers[-1][1] == "\x03":
                 os.write(ours, b"\x03")  # as a person would: readline misses one that comes while it sets itself up
             if pending and pending[0][0] in shown[seen:]:
                 seen = len(shown)
