@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 CHATTER = re.compile(
     r"Running entrypoint for job |.*\bINFO (job_manager|worker)\.py:\d+ -- |.*Runtime env is setting up\.$"
+    r"|.*core_worker\.cc:\d+: Actor with class name: 'PreemptionWatcher'"
 )
-"""Ray's own lines about how a driver starts; `raytrain-eks logs` shows them."""
+"""Ray's own lines about how a driver and its watch over spot nodes start; `raytrain-eks logs` shows them."""
 CLEAR = "\r\x1b[K"
 
 

@@ -94,7 +94,7 @@ def _names_run(target: Target, state: JobState, run: str) -> bool:
             if len(head) > 256 * 1024:
                 stream.close()
                 break
-    wanted = (f"run {run}, attempt ", f"{run} is already complete")
+    wanted = (f"run {run}, ", f"{run} is already complete")
     return any(line.startswith(wanted) for line in head.decode("utf-8", "replace").splitlines())
 
 

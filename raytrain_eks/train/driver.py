@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from raytrain_eks.spec import quantity
@@ -85,6 +86,17 @@ def run_steps(job: Job, prepared: Any) -> int:
     return min(limits)
 
 
+def anywhere(job: Job) -> Job:
+    """The job with its local folders as absolute paths: workers run in a folder of their own."""
+    changed: dict[str, Any] = {}
+    for field in ("model", "tokenizer"):
+        part = getattr(job, field)
+        if part is not None and part.name is not None and Path(part.name).expanduser().is_dir():
+            name = str(Path(part.name).expanduser().absolute())
+            changed[field] = part.model_copy(update={"name": name})
+    return job.model_copy(update=changed)
+
+
 class Driver:
     """One attempt of a run, from the driver's side."""
 
@@ -94,6 +106,7 @@ class Driver:
         from raytrain_eks.checkpoint.storage import Storage
 
         self.job, self.resume, self.started = job, resume, started
+        self.training = False
         self.storage = Storage.of(storage or job.storage or default_storage())
         self.run = RunFolder(self.storage, job.name)
 
@@ -107,6 +120,8 @@ class Driver:
         self._bring_back()
         self._check_run()
         workers(self.job, connect())
+        # After Ray, which takes the signal for itself when it connects.
+        signal.signal(signal.SIGTERM, lambda *_: self._ask_to_stop())
         prepared = self._prepare()
         steps = run_steps(self.job, prepared)
         done = self._completed_steps()
@@ -168,14 +183,14 @@ class Driver:
         from raytrain_eks.train.worker import Task
 
         task = Task(
-            job=self.job.written(),
+            job=anywhere(self.job).written(),
             storage=self.storage.url,
             prepared=prepared.url,
             steps=steps,
             started=self.started,
         )
         fitted = trainer(self.job, vars(task))
-        signal.signal(signal.SIGTERM, lambda *_: self._ask_to_stop())
+        self.training = True
         news = [Tail(self.run.storage, name) for name in (METRICS, EVENTS)]
         try:
             with Follower(lambda: [line for tail in news for line in tail()], steps, say):
@@ -187,6 +202,9 @@ class Driver:
         return self._sum_up()
 
     def _ask_to_stop(self) -> None:
+        if not self.training:
+            say("asked to stop before training began; what was prepared stays")
+            raise SystemExit(0)
         say("asked to stop: saving a last checkpoint")
         request_stop(self.run)
 

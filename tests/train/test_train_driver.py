@@ -1,0 +1,60 @@
+"""What the driver decides before anything trains."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from raytrain_eks.spec.job import Job
+from raytrain_eks.train.driver import anywhere, run_steps
+from raytrain_eks.train.trainer import workers
+
+
+def job(**top) -> Job:
+    fields = {
+        "name": "j",
+        "model": {"name": "m"},
+        "data": {"train": "x", "sequence_length": 64},
+        "batch": {"sequences": 8},
+        "optimizer": {"learning_rate": 1e-3},
+        "stop": {"steps": 10},
+    }
+    return Job.parse(fields | top)
+
+
+@pytest.mark.parametrize(
+    ("stop", "steps"),
+    [
+        ({"steps": 7}, 7),
+        ({"tokens": "2k"}, 4),  # 512 tokens a step, the last one begun
+        ({"epochs": 0.5}, 50),
+        ({"epochs": 2, "steps": 30}, 30),  # the first that holds
+        ({"tokens": 1024, "steps": 30}, 2),
+    ],
+)
+def test_the_first_stop_condition_ends_the_run(stop, steps):
+    prepared = SimpleNamespace(steps=lambda epochs, batch: int(epochs * 800 / batch))
+    assert run_steps(job(stop=stop), prepared) == steps
+
+
+def test_local_folders_reach_workers_as_absolute_paths(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = anywhere(job(model={"name": "here"}, tokenizer={"name": "./here"}))
+    assert made.model.name == made.tokenizer.name == str(tmp_path / "here")
+    assert anywhere(job(model={"name": "org/model"})).model.name == "org/model"
+
+
+@pytest.mark.parametrize(
+    ("asked", "resources", "count"),
+    [
+        ({}, {"CPU": 1.0}, 1),
+        ({}, {"CPU": 2.0}, 1),
+        ({}, {"CPU": 64.0}, 2),  # more processes on a CPU only share its cores
+        ({}, {"CPU": 96.0, "GPU": 8.0}, 8),
+        ({"count": 4}, {"CPU": 96.0, "GPU": 8.0}, 4),
+        ({"nodes": 1}, {"CPU": 192.0, "GPU": 16.0, "node:a": 1.0, "node:b": 1.0}, 8),
+        ({}, {"CPU": 128.0, "neuron_cores": 32.0}, 32),
+    ],
+)
+def test_one_worker_for_each_accelerator(asked, resources, count):
+    assert workers(job(workers=asked), resources) == count
