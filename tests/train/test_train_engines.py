@@ -134,15 +134,15 @@ def build(made, rank, world, micro):
     return engine, (mesh.data_rank(rank), mesh.data, micro)
 
 
-def take_steps(engine, place, first=0, last=STEPS):
+def take_steps(engine, place, first=0, last=STEPS, batch_of=lambda step: step, rate=lambda step: 0.01 / (step + 1)):
     from raytrain_eks.train.loss import trained_tokens
 
     said = []
     for step in range(first, last):
-        tokens = int(trained_tokens(rows(step)["labels"]))
-        parts = [engine.put(batch) for batch in batches(step, *place)]
+        tokens = int(trained_tokens(rows(batch_of(step))["labels"]))
+        parts = [engine.put(batch) for batch in batches(batch_of(step), *place)]
         losses = [engine.micro_step(part, tokens, last=index == len(parts) - 1) for index, part in enumerate(parts)]
-        norm = engine.step(0.01 / (step + 1))
+        norm = engine.step(rate(step))
         *values, norm = engine.read(*losses, norm)
         (total,) = engine.reduce(sum(values))
         said.append((total / tokens, norm))
@@ -236,7 +236,8 @@ def curve(rank, world, precision, engines):
     found = {}
     for name in engines:
         engine, place = build(job(name, precision=precision), rank, world, 2)
-        found[name] = [loss for loss, _ in take_steps(engine, place, 0, LONG)]
+        said = take_steps(engine, place, 0, LONG, batch_of=lambda step: step % 2, rate=lambda step: 0.005)
+        found[name] = [loss for loss, _ in said]
         engine.close()
     return found
 
@@ -244,7 +245,7 @@ def curve(rank, world, precision, engines):
 @pytest.mark.parametrize(("precision", "relative"), [("fp32", 1e-4), ("bf16", 2e-2)])
 def test_the_first_twenty_losses_are_those_of_one_rank(precision, relative):
     expected = ranks.run(1, curve, precision, ["ddp"])[0]["ddp"]
-    assert expected[-1] < expected[0]
+    assert expected[-1] < expected[0] - 0.8
     for name, losses in ranks.run(2, curve, precision, CURVES[precision])[0].items():
         assert losses == pytest.approx(expected, rel=relative), name
 
