@@ -21,6 +21,7 @@ from importlib import metadata
 from typing import Any
 
 from raytrain_eks.checkpoint.storage import Storage
+from raytrain_eks.spec.identity import differences
 from raytrain_eks.spec.problem import Problem, SpecError
 
 JOB = "job.yaml"
@@ -94,16 +95,12 @@ class RunFolder:
         known = self.identity()
         if known is None:
             return []
-        before, after = _flat(known["identity"]), _flat(job.identity())
         found = []
-        for path in sorted(before.keys() | after.keys()):
-            old, new = before.get(path, _LEFT_OUT), after.get(path, _LEFT_OUT)
-            if _text(old) != _text(new):
-                rule = f"differs from the run's, which is {_text(old)}; {self.url} already holds `{self.name}`"
-                fix = (
-                    f"write {_text(old)} to go on, give this one a new `name`, or say --resume to go on with the change"
-                )
-                found.append(Problem(path=path, value=_text(new), rule=rule, fix=fix))
+        for each in differences(known["identity"], job):
+            old, new = _text(each.old), _text(each.new)
+            rule = f"differs from the run's, which is {old}; {self.url} already holds `{self.name}`"
+            fix = f"write {old} to go on, give this one a new `name`, or say --resume to go on with the change"
+            found.append(Problem(path=each.path, value=new, rule=rule, fix=fix))
         return found
 
     def open(self, job: Any, *, accept_changes: bool = False, text: str | None = None) -> str:
@@ -286,20 +283,8 @@ def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
     return found
 
 
-_LEFT_OUT = object()
-
-
 def _text(value: Any) -> str:
-    return "(left out)" if value is _LEFT_OUT else json.dumps(value, sort_keys=True, default=str)
-
-
-def _flat(tree: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(tree, dict) or not tree:
-        return {path: tree}
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{path}.{key}" if path else str(key))
-    return found
+    return "(left out)" if value is None else json.dumps(value, sort_keys=True, default=str)
 
 
 def _dump(value: Any) -> bytes:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 from raytrain_eks.cli.outcome import Outcome
 from raytrain_eks.submit.errors import TargetError
 from raytrain_eks.submit.follow import Follower, ending, exit_code
-from raytrain_eks.submit.progress import Progress, duration, parse
+from raytrain_eks.submit.progress import Progress, parse
+from raytrain_eks.train.progress import duration
 
 if TYPE_CHECKING:
     from raytrain_eks.submit.target import JobState, Target

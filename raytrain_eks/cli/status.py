@@ -51,7 +51,7 @@ def command(
 
 def screen(found: "RunStatus") -> str:
     """What a person wants to know first, first."""
-    from raytrain_eks.submit.progress import duration
+    from raytrain_eks.train.progress import duration
 
     step = f"{found.step} of {found.steps}" if found.steps else found.step
     kept = None

@@ -56,14 +56,3 @@ def _seconds(text: str | None) -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people, as the driver writes them: `45s`, `1m30s`, `2h05m`, `3d04h`."""
-    whole = max(round(seconds), 0)
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if days:
-        return f"{days}d{hours % 24:02d}h"
-    if hours:
-        return f"{hours}h{minutes % 60:02d}m"
-    return f"{minutes}m{whole % 60:02d}s" if minutes else f"{whole}s"

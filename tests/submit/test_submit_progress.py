@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raytrain_eks.submit.progress import Progress, duration, parse
-from raytrain_eks.train.progress import Lines
-from raytrain_eks.train.progress import duration as written
+from raytrain_eks.submit.progress import Progress, parse
+from raytrain_eks.train.progress import Lines, duration
 
 
 @pytest.mark.parametrize(
@@ -44,9 +43,8 @@ def test_what_the_driver_writes_is_read():
 
 
 @given(st.floats(0, 10**7))
-def test_durations_are_the_drivers_own(seconds):
-    assert duration(seconds) == written(seconds)
-    told = parse(f"step 1/2  loss 1.0  eta {written(seconds)}")
+def test_durations_are_read_as_they_are_written(seconds):
+    told = parse(f"step 1/2  loss 1.0  eta {duration(seconds)}")
     assert told is not None
     assert told.eta_s is not None
     assert abs(told.eta_s - seconds) <= (3600 if seconds >= 86400 else 60 if seconds >= 3600 else 0.5)
