@@ -127,7 +127,7 @@ def _workers(engine: Any, here: Here) -> int:
 
 def _engine(job: Job, here: Here) -> tuple[Any, list[str]]:
     """The engine for here, and what is other than the job says."""
-    engine, said = job.engine, []
+    engine, said = job.engine, list[str]()
     if isinstance(engine, Xla):
         if here.xla:
             return engine, said
