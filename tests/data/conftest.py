@@ -5,13 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from raytrain_eks.spec.job import Job
-
-# How long an example takes depends on what else the machine does; no test judges that.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 SENTENCE = "the quick brown fox jumps over a lazy dog while seven wizards bake round loaves of bread"
 WORDS = SENTENCE.split(" ")
