@@ -69,7 +69,8 @@ def test_four_times_the_object_store_streams_without_spilling(large, tokenizer, 
             most = max(most, resident())
         counts = ray.get(ray.get_actor(f"raytrain-packing-{flying.hash}-1").counts.remote())
         stream.close()
-        summary = memory_summary(stats_only=True)
+        # By address: other tests' clusters may run on this machine.
+        summary = memory_summary(ray.get_runtime_context().gcs_address, stats_only=True)
     finally:
         ray.shutdown()
     assert counts.bytes > TIMES * STORE * 0.8
