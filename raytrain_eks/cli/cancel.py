@@ -1,6 +1,5 @@
 """`raytrain-eks cancel`: stop a run after a last checkpoint."""
 
-import time
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ def command(run: str, on: str | None, access: dict[str, Any], no_wait: bool) -> 
     from raytrain_eks.submit import registry
     from raytrain_eks.submit.errors import NotFound
     from raytrain_eks.submit.run_status import job_of
+    from raytrain_eks.submit.start import stopped
     from raytrain_eks.submit.target import STOP_GRACE_S
 
     record = registry.recall(run)
@@ -33,11 +33,8 @@ def command(run: str, on: str | None, access: dict[str, Any], no_wait: bool) -> 
         say(f"{run} was asked to stop")
         return Outcome.DONE
     say(f"{run} was asked to stop; it saves a last checkpoint, for {STOP_GRACE_S} s at most")
-    end = time.monotonic() + STOP_GRACE_S + 15
-    while (now := target.job(state.id)) is not None and not now.phase.over:
-        if time.monotonic() > end:
-            say(f"{run} has still not stopped; see `raytrain-eks logs {run}`")
-            return Outcome.TIMEOUT
-        time.sleep(0.3)
+    if not stopped(target, state.id):
+        say(f"{run} has still not stopped; see `raytrain-eks logs {run}`")
+        return Outcome.TIMEOUT
     say(f"{run} has stopped; go on with: raytrain-eks resume {run}")
     return Outcome.DONE

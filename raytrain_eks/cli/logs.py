@@ -19,14 +19,11 @@ def command(
 ) -> int:
     from raytrain_eks.submit import registry
     from raytrain_eks.submit.errors import NotFound
-    from raytrain_eks.submit.run_status import job_of
+    from raytrain_eks.submit.start import newest
 
     record = registry.recall(run)
     target = target_of(on, access, record)
-    place = storage or (record.storage if record is not None else None)
-    state = job_of(run, target, storage=place, id=record.id if record is not None else None)
-    if state is None and record is not None:
-        state = target.past(record.id)
+    state = newest(run, target, storage, record)
     if state is None:
         raise NotFound(f"{target.name} has no job of `{run}`\n  its folder: {storage_of(storage, record)}/{run}")
     if follow and not state.phase.over:

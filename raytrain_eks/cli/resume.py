@@ -29,37 +29,24 @@ def command(
     max_upload: str,
     output: str,
 ) -> int:
-    from raytrain_eks.checkpoint.run import JOB, RunFolder
     from raytrain_eks.cli.submit import run as submit
     from raytrain_eks.cli.submit import size
     from raytrain_eks.submit import registry
-    from raytrain_eks.submit.assemble import JobFile
-    from raytrain_eks.submit.errors import NotFound
+    from raytrain_eks.submit.start import again
 
     limit = size(max_upload)
     record = registry.recall(run)
     target = target_of(on, access, record)
     place = storage_of(storage, record)
-    folder = RunFolder(place, run)
-    try:
-        content = folder.storage.read(JOB)
-    except FileNotFoundError:
-        elsewhere = "" if target.shares_files else "\n  when only the cluster can read it, submit the job file again"
-        raise NotFound(f"no run `{run}` in {place} (see `raytrain-eks ls`){elsewhere}") from None
-    here = _still_there(record.folder if record is not None else None)
+    job_file, folder, before = again(run, target, place, record)
     return submit(
-        JobFile.of(Path(f"{folder.url}/{JOB}"), content),
+        job_file,
         target,
-        folder=here,
-        working_dir=working_dir or _still_there(record.working_dir if record is not None else None),
+        folder=folder,
+        working_dir=working_dir or before,
         storage=place,
         resume=False,
         limit=limit,
         follow=follow,
         output=output,
     )
-
-
-def _still_there(folder: str | None) -> Path:
-    """The folder of the last submission, or this one when that is gone or was never known."""
-    return Path(folder) if folder is not None and Path(folder).is_dir() else Path.cwd()

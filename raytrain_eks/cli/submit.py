@@ -83,37 +83,22 @@ def run(
     follow: bool,
     output: str,
 ) -> int:
-    """Check, pack, start, remember, and follow when asked to; the exit code."""
-    from raytrain_eks.submit import assemble, registry
+    """Start the job, and follow when asked to; the exit code."""
+    from raytrain_eks.submit.start import start
 
-    place = assemble.storage_for(file.job, target, given=storage, folder=folder)
-    assemble.check(file, target, place, folder=folder, resume=resume)
-    submission = assemble.assemble(
-        file, target, place, folder=folder, working_dir=working_dir, resume=resume, limit=limit
+    started = start(
+        file,
+        target,
+        folder=folder,
+        working_dir=working_dir,
+        storage=storage,
+        resume=resume,
+        limit=limit,
+        say=say,
     )
-    for name in submission.package.unfit[:5]:
-        say(f"left behind, since Ray does not unpack such a name: {name!r}")
-    target.prepare(say)
-    assemble.refuse_twice(submission, target)
-    id = target.submit(submission, say)
-    registry.remember(
-        registry.Record(
-            run=submission.run,
-            on=target.name,
-            id=id,
-            storage=place,
-            folder=str(folder),
-            working_dir=str(working_dir.resolve()),
-        )
-    )
-    facts: dict[str, object] = {
-        "run": submission.run,
-        "job": id,
-        "on": target.name,
-        "storage": place,
-        "address": target.address(id),
-    }
-    name = submission.run
+    name, id = started.run, started.id
+    facts: dict[str, object] = {"run": name, "job": id, "on": started.on}
+    facts |= {"storage": started.storage, "address": started.address}
     if not follow:
         say(f"{name} was submitted as {id}; follow it: raytrain-eks logs {name} -f, see it: raytrain-eks status {name}")
         out.write(output, facts, table=lambda: name)

@@ -43,9 +43,9 @@ def target_of(on: str | None, access: dict[str, Any], record: "Record | None" = 
 
 def storage_of(storage: str | None, record: "Record | None") -> str:
     """Where run folders are: what `--storage` says, where the run was submitted to, or this machine's default."""
-    from raytrain_eks.checkpoint.default import default_storage
+    from raytrain_eks.submit.start import place_of
 
-    return storage or (record.storage if record is not None and record.storage else None) or default_storage()
+    return place_of(storage, record)
 
 
 def say(text: str) -> None:

@@ -1,0 +1,112 @@
+"""A job from its file to its target, what came of its run, and its end: what the command line and Python have in
+common, so that both take every decision in the same order. Nothing here prints."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from raytrain_eks.checkpoint.default import default_storage
+from raytrain_eks.checkpoint.run import JOB, RunFolder
+from raytrain_eks.submit import assemble, registry
+from raytrain_eks.submit.assemble import JobFile
+from raytrain_eks.submit.errors import NotFound
+from raytrain_eks.submit.registry import Record
+from raytrain_eks.submit.run_status import job_of
+from raytrain_eks.submit.target import STOP_GRACE_S, JobState, Say, Target
+
+STOP_S = STOP_GRACE_S + 15
+"""Seconds after which a job that was asked to stop should have stopped, or have been killed."""
+LOOK_S = 0.3
+"""Seconds between two looks at a job that is about to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A job that a target has taken."""
+
+    run: str
+    id: str
+    on: str
+    storage: str
+    """Folder or URL of run folders, as the driver was told."""
+    address: str | None
+    """Where a browser shows the job."""
+
+
+def start(
+    file: JobFile,
+    target: Target,
+    *,
+    folder: Path,
+    working_dir: Path,
+    storage: str | None,
+    resume: bool,
+    limit: int,
+    say: Say,
+) -> Started:
+    """Check, pack, start and remember. `folder` is where the person is, `storage` wins over the file's, `limit` is in
+    bytes. Raises SpecError with every problem of the file, and TargetError for everything else that stops it."""
+    place = assemble.storage_for(file.job, target, given=storage, folder=folder)
+    assemble.check(file, target, place, folder=folder, resume=resume)
+    submission = assemble.assemble(
+        file, target, place, folder=folder, working_dir=working_dir, resume=resume, limit=limit
+    )
+    for name in submission.package.unfit[:5]:
+        say(f"left behind, since Ray does not unpack such a name: {name!r}")
+    target.prepare(say)
+    assemble.refuse_twice(submission, target)
+    id = target.submit(submission, say)
+    registry.remember(
+        Record(
+            run=submission.run,
+            on=target.name,
+            id=id,
+            storage=place,
+            folder=str(folder),
+            working_dir=str(working_dir.resolve()),
+        )
+    )
+    return Started(run=submission.run, id=id, on=target.name, storage=place, address=target.address(id))
+
+
+def place_of(storage: str | None, record: Record | None) -> str:
+    """Where run folders are: as given, where the run was submitted to, or this machine's default."""
+    return storage or (record.storage if record is not None and record.storage else None) or default_storage()
+
+
+def again(run: str, target: Target, storage: str, record: Record | None) -> tuple[JobFile, Path, Path]:
+    """The job file that a run's folder holds, the folder that its relative paths start at, and the working directory
+    of the last submission; this folder for what is gone or was never known. Raises NotFound, OSError."""
+    folder = RunFolder(storage, run)
+    try:
+        content = folder.storage.read(JOB)
+    except FileNotFoundError:
+        elsewhere = "" if target.shares_files else "\n  when only the cluster can read it, submit the job file again"
+        raise NotFound(f"no run `{run}` in {storage} (see `raytrain-eks ls`){elsewhere}") from None
+    here = _still_there(record.folder if record is not None else None)
+    there = _still_there(record.working_dir if record is not None else None)
+    return JobFile.of(Path(f"{folder.url}/{JOB}"), content), here, there
+
+
+def _still_there(folder: str | None) -> Path:
+    return Path(folder) if folder is not None and Path(folder).is_dir() else Path.cwd()
+
+
+def newest(run: str, target: Target, storage: str | None, record: Record | None) -> JobState | None:
+    """The newest job of a run, also one that the target has forgotten and still has the log of; None for none.
+
+    `storage` tells runs of one name apart; None: as the run was submitted, wherever that is known.
+    """
+    place = storage or (record.storage if record is not None else None)
+    state = job_of(run, target, storage=place, id=record.id if record is not None else None)
+    return target.past(record.id) if state is None and record is not None else state
+
+
+def stopped(target: Target, id: str, *, timeout: float = STOP_S) -> bool:
+    """Wait until a job that was asked to stop is over; False when it still is not after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while (now := target.job(id)) is not None and not now.phase.over:
+        if time.monotonic() > end:
+            return False
+        time.sleep(LOOK_S)
+    return True
