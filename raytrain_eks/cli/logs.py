@@ -23,7 +23,8 @@ def command(
 
     record = registry.recall(run)
     target = target_of(on, access, record)
-    state = newest(run, target, storage, record)
+    place = storage or (record.storage if record is not None else None)
+    state = newest(run, target, storage=place, id=record.id if record is not None else None)
     if state is None:
         raise NotFound(f"{target.name} has no job of `{run}`\n  its folder: {storage_of(storage, record)}/{run}")
     if follow and not state.phase.over:

@@ -1,6 +1,5 @@
 """The options by which a verb finds its target, the same for all of them."""
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,10 +34,9 @@ def options(command: Command) -> Command:
 
 def target_of(on: str | None, access: dict[str, Any], record: "Record | None" = None) -> "Target":
     """The target: what `--on` says, where the run was last submitted to, $RAYTRAIN_ON, or this machine."""
-    from raytrain_eks.submit.targets import ON_VARIABLE, open_target
+    from raytrain_eks.submit.targets import named, open_target
 
-    where = on or (record.on if record is not None else None) or os.environ.get(ON_VARIABLE) or "local"
-    return open_target(where, **access)
+    return open_target(named(on, record), **access)
 
 
 def storage_of(storage: str | None, record: "Record | None") -> str:

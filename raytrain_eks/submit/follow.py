@@ -69,6 +69,15 @@ class Follower:
                 yield from self._position.rest()
             raise
 
+    def end(self, *, timeout: float | None = None) -> JobState | None:
+        """The job once it is over, its log unread; None when it is not after `timeout` seconds. Raises as `lines`."""
+        stop = None if timeout is None else time.monotonic() + timeout
+        while (state := self._look()) is None or not state.phase.over:
+            if stop is not None and time.monotonic() >= stop:
+                return None
+            time.sleep(POLL_S)
+        return state
+
     def _lines(self) -> Iterator[str]:
         began, told = time.monotonic(), ""
         while (state := self._look()) is None or state.phase is Phase.PENDING:

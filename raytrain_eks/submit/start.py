@@ -92,14 +92,13 @@ def _still_there(folder: str | None) -> Path:
     return Path(folder) if folder is not None and Path(folder).is_dir() else Path.cwd()
 
 
-def newest(run: str, target: Target, storage: str | None, record: Record | None) -> JobState | None:
+def newest(run: str, target: Target, *, storage: str | None, id: str | None) -> JobState | None:
     """The newest job of a run, also one that the target has forgotten and still has the log of; None for none.
 
-    `storage` tells runs of one name apart; None: as the run was submitted, wherever that is known.
+    `id` is its last job as far as this machine knows; `storage` tells runs of one name apart.
     """
-    place = storage or (record.storage if record is not None else None)
-    state = job_of(run, target, storage=place, id=record.id if record is not None else None)
-    return target.past(record.id) if state is None and record is not None else state
+    state = job_of(run, target, storage=storage, id=id)
+    return target.past(id) if state is None and id is not None else state
 
 
 def stopped(target: Target, id: str, *, timeout: float = STOP_S) -> bool:

@@ -5,11 +5,17 @@ import os
 from collections.abc import Iterable
 
 from raytrain_eks.submit.errors import TargetError
+from raytrain_eks.submit.registry import Record
 from raytrain_eks.submit.target import Target
 
 ON_VARIABLE = "RAYTRAIN_ON"
 HEADERS_VARIABLE = "RAY_JOB_HEADERS"
 """A JSON object, as Ray's own `ray job` reads it: what is secret there stays out of the command line."""
+
+
+def named(on: str | None, record: Record | None = None) -> str:
+    """What `--on` says, where the run was last submitted to, $RAYTRAIN_ON, or this machine."""
+    return on or (record.on if record is not None else None) or os.environ.get(ON_VARIABLE) or "local"
 
 
 def open_target(
