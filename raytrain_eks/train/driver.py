@@ -20,6 +20,7 @@ from raytrain_eks.spec.load import load
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train import loggers
 from raytrain_eks.train.control import clear, refusal, request_stop
+from raytrain_eks.train.trainer import Planned
 
 
 def say(text: str) -> None:
@@ -36,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--storage", help="folder or s3:// URL that holds run folders; overrides the file's")
     parser.add_argument("--resume", action="store_true", help="go on with the run even if the file has changed")
     parser.add_argument("--tiny", action="store_true", help="a dry run: the same job in small, on whatever is here")
+    parser.add_argument("--workers", type=Planned.parse, help="as the cluster's plan counts them, such as 32xGPU")
     given = parser.parse_args(arguments)
     started = time.time()
     try:
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
             cluster = connect()
             job, storage = dry_run(job, storage, cluster=cluster, say=say)
-        return Driver(job, storage, resume=given.resume, started=started).drive()
+        return Driver(job, storage, resume=given.resume, started=started, planned=given.workers).drive()
     except SpecError as error:
         print(error, file=sys.stderr, flush=True)
         print("nothing was started", file=sys.stderr, flush=True)
@@ -100,12 +102,12 @@ def anywhere(job: Job) -> Job:
 class Driver:
     """One attempt of a run, from the driver's side."""
 
-    def __init__(self, job: Job, storage: str | None, *, resume: bool, started: float):
+    def __init__(self, job: Job, storage: str | None, *, resume: bool, started: float, planned: Planned | None = None):
         from raytrain_eks.checkpoint.default import default_storage
         from raytrain_eks.checkpoint.run import RunFolder
         from raytrain_eks.checkpoint.storage import Storage
 
-        self.job, self.resume, self.started = job, resume, started
+        self.job, self.resume, self.started, self.planned = job, resume, started, planned
         self.training = False
         self.storage = Storage.of(storage or job.storage or default_storage())
         self.run = RunFolder(self.storage, job.name)
@@ -119,7 +121,7 @@ class Driver:
         loggers.check(self.job)
         self._bring_back()
         self._check_run()
-        workers(self.job, connect())
+        workers(self.job, connect(), self.planned)
         # After Ray, which takes the signal for itself when it connects.
         signal.signal(signal.SIGTERM, lambda *_: self._ask_to_stop())
         prepared = self._prepare()
@@ -189,7 +191,7 @@ class Driver:
             steps=steps,
             started=self.started,
         )
-        fitted = trainer(self.job, vars(task))
+        fitted = trainer(self.job, vars(task), self.planned)
         self.training = True
         news = [Tail(self.run.storage, name) for name in (METRICS, EVENTS)]
         try:

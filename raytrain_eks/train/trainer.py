@@ -1,7 +1,9 @@
 """From a claimed run and prepared data to a TorchTrainer: how many workers, of what resources, restarted how often."""
 
 import os
+import re
 import tempfile
+from dataclasses import dataclass
 from typing import Any
 
 from raytrain_eks.spec import quantity
@@ -12,13 +14,35 @@ CONTROLLER = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_CHDIR_TO_TRIAL_DI
 """Ray Train's controller polls its workers every 2 s by default; a dead one would be seen that much later."""
 
 
-def workers(job: Job, resources: dict[str, float]) -> int:
-    """Worker processes of a job in a Ray cluster with these resources (`ray.cluster_resources()`).
+@dataclass(frozen=True)
+class Planned:
+    """The workers of a job as the plan of its cluster counts them, also while none of its nodes is there yet."""
+
+    count: int
+    kind: str
+    """The Ray resource that each takes one of: `GPU`, `neuron_cores` or `CPU`."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Planned":
+        """Of the driver's option: `32xGPU`. Raises ValueError."""
+        match = re.fullmatch(r"([1-9]\d*)x(GPU|neuron_cores|CPU)", text)
+        if match is None:
+            raise ValueError("must look like 32xGPU, 64xneuron_cores or 4xCPU")
+        return cls(int(match[1]), match[2])
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.kind}"
+
+
+def workers(job: Job, resources: dict[str, float], planned: Planned | None = None) -> int:
+    """Worker processes of a job in a Ray cluster with these resources (`ray.cluster_resources()`), or as planned.
 
     One per accelerator: as many as the job says, else as many as the cluster has GPUs or Neuron cores; without any, one
     per two CPUs and at most 2, since on a CPU more processes only share the same cores. Raises SpecError when the
     cluster is smaller than the job.
     """
+    if planned is not None:
+        return planned.count
     accelerators = int(resources.get("GPU", 0) or resources.get("neuron_cores", 0))
     cpus = int(resources.get("CPU", 0))
     wanted = job.workers.count
@@ -36,16 +60,16 @@ def workers(job: Job, resources: dict[str, float]) -> int:
     return wanted
 
 
-def worker_resources(job: Job, resources: dict[str, float]) -> dict[str, float]:
+def worker_resources(job: Job, resources: dict[str, float], planned: Planned | None = None) -> dict[str, float]:
     """What one worker process asks of Ray: its accelerator, and its CPUs (1 where the job does not say)."""
     cpus = float(quantity.parse(job.workers.cpus)) if job.workers.cpus is not None else 1.0
     for kind in ("GPU", "neuron_cores"):
-        if resources.get(kind):
+        if resources.get(kind) if planned is None else planned.kind == kind:
             return {"CPU": cpus, kind: 1.0}
     return {"CPU": cpus}
 
 
-def trainer(job: Job, task: dict[str, Any]) -> Any:
+def trainer(job: Job, task: dict[str, Any], planned: Planned | None = None) -> Any:
     """The TorchTrainer of an attempt, in the Ray cluster this process is connected to. Raises SpecError."""
     import ray
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
@@ -56,7 +80,7 @@ def trainer(job: Job, task: dict[str, Any]) -> Any:
     from raytrain_eks.train.worker import train_worker
 
     resources = ray.cluster_resources()
-    each = worker_resources(job, resources)
+    each = worker_resources(job, resources, planned)
     timeout = int(max(quantity.seconds(job.failures.hang), 60))
     trainium = config_for(job, each, cache=cache_of(task["storage"]), timeout=timeout)
     return TorchTrainer(
@@ -64,7 +88,7 @@ def trainer(job: Job, task: dict[str, Any]) -> Any:
         train_loop_config=task,
         torch_config=trainium or TorchConfig(timeout_s=timeout),
         scaling_config=ScalingConfig(
-            num_workers=workers(job, resources), use_gpu=bool(each.get("GPU")), resources_per_worker=each
+            num_workers=workers(job, resources, planned), use_gpu=bool(each.get("GPU")), resources_per_worker=each
         ),
         run_config=RunConfig(
             # Ray Train's own bookkeeping only; whatever counts lies in the run folder.

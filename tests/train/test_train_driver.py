@@ -6,7 +6,7 @@ import pytest
 
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.driver import anywhere, run_steps
-from raytrain_eks.train.trainer import workers
+from raytrain_eks.train.trainer import Planned, worker_resources, workers
 
 
 def job(**top) -> Job:
@@ -58,3 +58,14 @@ def test_local_folders_reach_workers_as_absolute_paths(tmp_path, monkeypatch):
 )
 def test_one_worker_for_each_accelerator(asked, resources, count):
     assert workers(job(workers=asked), resources) == count
+
+
+def test_the_plan_counts_workers_of_a_cluster_that_has_none_yet():
+    planned = Planned.parse("32xGPU")
+    assert workers(job(workers={"nodes": 4}), {"CPU": 8.0}, planned) == 32
+    assert worker_resources(job(workers={"cpus": "2"}), {"CPU": 8.0}, planned) == {"CPU": 2.0, "GPU": 1.0}
+    assert worker_resources(job(), {"CPU": 8.0, "GPU": 8.0}, Planned.parse("2xCPU")) == {"CPU": 1.0}
+    assert str(planned) == "32xGPU"
+    for bad in ("32", "0xGPU", "GPU", "3xTPU", "-1xCPU"):
+        with pytest.raises(ValueError, match="32xGPU"):
+            Planned.parse(bad)
