@@ -43,6 +43,15 @@ class Speed:
         return sum(took for _, took in self._recent) / len(self._recent) if self._recent else 0.0
 
 
+def places(ranks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Where each rank's own log is, a line for each node: `ranks on gpu-7 (node 3f2a...): 0=231 1=232`. `logs --rank`
+    reads it where the run folder cannot be reached."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for rank, each in enumerate(ranks):
+        nodes.setdefault((str(each["host"]), str(each.get("node"))), []).append(f"{rank}={each['pid']}")
+    return [f"ranks on {host} (node {node}): {' '.join(found)}" for (host, node), found in nodes.items()]
+
+
 class Lines:
     """Turns metrics into lines, at most one every `every` seconds of training."""
 
@@ -54,7 +63,9 @@ class Lines:
         """The lines of newly arrived metrics."""
         lines = []
         for line in metrics:
-            if line.get("held_out_loss") is not None:
+            if line.get("event") == "worker":
+                lines += places(line.get("ranks") or [])
+            elif line.get("held_out_loss") is not None:
                 bits = line.get("bits_per_byte")
                 told = f"  {float(bits):.4f} bits per byte" if bits is not None else ""
                 lines.append(

@@ -87,15 +87,17 @@ class Worker:
         return taken[0]
 
     def _who(self) -> list[dict[str, Any]]:
-        """Host and process of every rank, for whoever looks for one."""
+        """Host, Ray node and process of every rank, for whoever looks for one."""
         import socket
 
+        import ray
         import torch.distributed as dist
 
-        found: list[Any] = [{"host": socket.gethostname(), "pid": os.getpid()}]
+        mine = {"host": socket.gethostname(), "pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
+        found: list[Any] = [mine]
         if self.world > 1:
             found = found * self.world
-            dist.all_gather_object(found, {"host": socket.gethostname(), "pid": os.getpid()})
+            dist.all_gather_object(found, mine)
         return found
 
     def _hung(self, sentence: str) -> None:

@@ -43,3 +43,9 @@ def test_the_journal_keeps_lines_that_could_not_be_written(tmp_path):
     journal.add("m", step=2)
     journal.close()
     assert (tmp_path / "run" / "m").read_text() == '{"step": 1, "loss": "nan"}\n{"step": 2}\n'
+
+
+def test_the_log_tells_where_each_rank_is():
+    ranks = [{"host": host, "pid": pid, "node": node} for host, pid, node in [("a", 7, "n1"), ("b", 7, "n2")] * 2]
+    told = Lines(10).of([{"event": "worker", "ranks": ranks}])
+    assert told == ["ranks on a (node n1): 0=7 2=7", "ranks on b (node n2): 1=7 3=7"]
