@@ -13,13 +13,15 @@ _HOME = {
     "Cluster": "raytrain_eks.spec.cluster",
     "Job": "raytrain_eks.spec.job",
     "SpecError": "raytrain_eks.spec.problem",
+    "Sweep": "raytrain_eks.spec.sweep",
 }
-__all__ = ["Cluster", "Job", "SpecError", "__version__"]
+__all__ = ["Cluster", "Job", "SpecError", "Sweep", "__version__"]
 
 if TYPE_CHECKING:
     from raytrain_eks.spec.cluster import Cluster
     from raytrain_eks.spec.job import Job
     from raytrain_eks.spec.problem import SpecError
+    from raytrain_eks.spec.sweep import Sweep
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENDINGS = (".yaml", ".yml")
 
 
-@click.command(help="Check job and cluster files: files, folders, or - for standard input. Nothing is started.")
+@click.command(help="Check job, sweep and cluster files: files, folders, or - for standard input. Nothing is started.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @out.option()
 def command(files: tuple[str, ...], output: str) -> int:
@@ -83,9 +83,10 @@ def _around(model: Any, document: "Document") -> "Iterator[Problem]":
 
         yield from bundles.problems(document)
         return
-    from raytrain_eks.spec import nearby
+    from raytrain_eks.spec import nearby, sweep_job
 
-    yield from located(nearby.problems(model, Path.cwd()), document)
+    around = sweep_job.problems if type(model).__name__ == "Sweep" else nearby.problems
+    yield from located(around(model, Path.cwd()), document)
 
 
 def _names(files: tuple[str, ...]) -> Iterator[str]:

@@ -90,7 +90,12 @@ def _steps(path: str, base: Path, data: Any) -> Path:
     for above in base:
         data = _below(data, above)
     steps: list[str | int] = []
-    for word in path.split(".") if path else []:
+    words = path.split(".") if path else []
+    while words:
+        word = words.pop(0)
+        # A key may itself hold dots, as those of a sweep's space do.
+        while isinstance(data, Mapping) and word not in data and words and _begins(data, f"{word}.{words[0]}"):
+            word = f"{word}.{words.pop(0)}"
         step: str | int = word
         if isinstance(data, list | tuple):
             named = [index for index, item in enumerate(data) if isinstance(item, Mapping) and item.get("name") == word]
@@ -98,6 +103,10 @@ def _steps(path: str, base: Path, data: Any) -> Path:
         steps.append(step)
         data = _below(data, step)
     return tuple(steps)
+
+
+def _begins(data: Mapping[str, Any], word: str) -> bool:
+    return any(key == word or str(key).startswith(f"{word}.") for key in data)
 
 
 def _below(data: Any, step: str | int) -> Any:

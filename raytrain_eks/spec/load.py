@@ -9,7 +9,7 @@ from raytrain_eks.spec.problem import Problem, SpecError, nearest
 from raytrain_eks.spec.source import Document, read_documents
 from raytrain_eks.spec.yaml_nodes import place_of
 
-KINDS = {"Job": "raytrain_eks.spec.job", "Cluster": "raytrain_eks.spec.cluster"}
+KINDS = {"Job": "raytrain_eks.spec.job", "Cluster": "raytrain_eks.spec.cluster", "Sweep": "raytrain_eks.spec.sweep"}
 """Kind -> the module that holds the model of the same name."""
 LARGEST = 1024 * 1024
 """Bytes of a file that a person writes; a larger one is another file, and is not read to its end."""
@@ -24,7 +24,7 @@ def model_of(kind: str) -> Any:
 
 
 def load(path: str | Path, *, expect: str | None = None) -> Any:
-    """The Job or Cluster in a file, `-` for standard input.
+    """The Job, Cluster or Sweep in a file, `-` for standard input.
 
     Raises SpecError with every problem of the file, and OSError when it cannot be read at all.
     """
