@@ -31,10 +31,11 @@ class Outcome(IntEnum):
     @classmethod
     def of(cls, error: BaseException) -> int:
         """Say on stderr what happened and return the exit code; an unknown error is our bug and is raised again."""
+        from raytrain_eks.kube.errors import KubeError
         from raytrain_eks.spec.problem import SpecError
         from raytrain_eks.submit.errors import TargetError
 
-        if isinstance(error, TargetError):
+        if isinstance(error, TargetError | KubeError):
             print(error, file=sys.stderr)
             return error.code
         if isinstance(error, SpecError):
