@@ -8,7 +8,6 @@ from raytrain_eks.cli.outcome import Failure, Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from raytrain_eks.lint import Settings
     from raytrain_eks.manifests.bundle import Bundle
     from raytrain_eks.plan.cluster import ClusterPlan
     from raytrain_eks.spec.problem import Problem
@@ -35,6 +34,7 @@ def from_document(document: "Document") -> "tuple[ClusterPlan, Bundle]":
 def problems(document: "Document") -> "Iterator[Problem]":
     """What lint finds in the objects of a cluster file, as problems of the file. Raises SpecError with all others."""
     from raytrain_eks.lint import lint_objects
+    from raytrain_eks.lint.of_cluster import settings
     from raytrain_eks.spec.problem import Problem
 
     plan, bundle = from_document(document)
@@ -47,6 +47,7 @@ def problems(document: "Document") -> "Iterator[Problem]":
 def refuse_what_cannot_run(plan: "ClusterPlan", bundle: "Bundle") -> list[str]:
     """Lint the whole bundle. Raises Failure (exit 3) for errors; returns the warnings, as text."""
     from raytrain_eks.lint import lint_objects
+    from raytrain_eks.lint.of_cluster import settings
 
     found = lint_objects(bundle.bodies, settings(plan))
     errors = [str(finding) for finding in found if finding.severity == "error"]
@@ -54,16 +55,3 @@ def refuse_what_cannot_run(plan: "ClusterPlan", bundle: "Bundle") -> list[str]:
         count = f"{len(errors)} finding{'s' if len(errors) != 1 else ''}"
         raise Failure("\n".join([*errors, f"{count}: this cannot run, so nothing was rendered"]), Outcome.FINDINGS)
     return [str(finding) for finding in found]
-
-
-def settings(plan: "ClusterPlan") -> "Settings":
-    """What lint has to know of a cluster file besides its objects."""
-    from raytrain_eks.lint import Settings
-
-    cluster = plan.cluster
-    return Settings(
-        kubernetes=cluster.kubernetes,
-        operator=cluster.operator.version,
-        gates=cluster.operator.feature_gates,
-        external=frozenset(name.lower() for name in cluster.external),
-    )

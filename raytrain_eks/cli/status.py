@@ -51,25 +51,6 @@ def command(
 
 def screen(found: "RunStatus") -> str:
     """What a person wants to know first, first."""
-    from raytrain_eks.train.progress import duration
+    from raytrain_eks.submit.run_status import facts
 
-    step = f"{found.step} of {found.steps}" if found.steps else found.step
-    kept = None
-    if found.checkpoint is not None:
-        age = f", {duration(found.checkpoint_age_s)} ago" if found.checkpoint_age_s is not None else ""
-        kept = f"step {found.checkpoint}{age}"
-    return out.pairs(
-        {
-            "run": found.run,
-            "phase": found.phase,
-            "step": step,
-            "loss": f"{found.loss:.4f}" if found.loss is not None else None,
-            "speed": f"{found.tokens_per_second:.0f} tok/s" if found.tokens_per_second is not None else None,
-            "eta": duration(found.eta_s) if found.eta_s is not None else None,
-            "checkpoint": kept,
-            "attempt": found.attempt,
-            "folder": found.storage,
-            "job": f"{found.job} on {found.on}" if found.job is not None else None,
-            "dashboard": found.address,
-        }
-    )
+    return out.pairs({"run": found.run} | facts(found))

@@ -14,6 +14,7 @@ from raytrain_eks.submit import progress
 from raytrain_eks.submit.errors import NotFound, TargetError
 from raytrain_eks.submit.follow import ending
 from raytrain_eks.submit.target import RUN, STORAGE, JobState, Phase, Target
+from raytrain_eks.train.progress import duration
 
 LAST_LINES = 400
 """Lines of a log in which the last progress line is looked for."""
@@ -65,6 +66,26 @@ def status(run: str, *, storage: str | None, target: Target, job_id: str | None)
         )
     _judge(found, job, summary, trouble)
     return found
+
+
+def facts(now: RunStatus) -> dict[str, object]:
+    """What a person wants to know first, first, as name and text; None is for whoever shows it to leave out."""
+    kept = None
+    if now.checkpoint is not None:
+        age = f", {duration(now.checkpoint_age_s)} ago" if now.checkpoint_age_s is not None else ""
+        kept = f"step {now.checkpoint}{age}"
+    return {
+        "phase": now.phase,
+        "step": f"{now.step} of {now.steps}" if now.steps else now.step,
+        "loss": f"{now.loss:.4f}" if now.loss is not None else None,
+        "speed": f"{now.tokens_per_second:.0f} tok/s" if now.tokens_per_second is not None else None,
+        "eta": duration(now.eta_s) if now.eta_s is not None else None,
+        "checkpoint": kept,
+        "attempt": now.attempt,
+        "folder": now.storage,
+        "job": f"{now.job} on {now.on}" if now.job is not None else None,
+        "dashboard": now.address,
+    }
 
 
 def job_of(run: str, target: Target, *, storage: str | None, id: str | None) -> JobState | None:

@@ -13,6 +13,7 @@ from kube_schema import definitions_in
 from raytrain_eks.cli import bundles
 from raytrain_eks.cli.outcome import Failure
 from raytrain_eks.lint import lint_objects
+from raytrain_eks.lint.of_cluster import settings as settings_of
 from raytrain_eks.spec.load import read_document
 from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.spec.source import Document, read_documents
@@ -133,7 +134,7 @@ def test_every_mutation_is_caught(path, shared):
     document = read_document(path)
     plan, bundle = bundles.read(path)
     definitions = definitions_in(shared / "crds")
-    settings = bundles.settings(plan)
+    settings = settings_of(plan)
     in_the_file = list(spec_mutations(document.data))
     afterwards = list(bundle_mutations(plan, bundle.bodies))
     assert len(in_the_file) + len(afterwards) >= AT_LEAST
