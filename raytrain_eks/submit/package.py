@@ -113,24 +113,24 @@ class Package:
         return folders.most_common(count)
 
     @contextlib.contextmanager
-    def archive(self) -> Iterator[tuple[Path, str]]:
+    def archive(self, level: int = 6) -> Iterator[tuple[Path, str]]:
         """The zip file and the hash of its contents (32 hex digits of SHA-256); the file is removed afterwards.
+        `level` is zlib's, 0 to 9.
 
         The same files give the same hash on every machine. A file that vanished since it was measured is left out.
         """
         digest = hashlib.sha256()
         with tempfile.TemporaryDirectory(prefix="raytrain-") as folder:
             target = Path(folder) / "package.zip"
-            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            with zipfile.ZipFile(target, "w") as archive:
                 for file in self.files:
                     try:
                         content = file.path.read_bytes() if file.content is None else file.content
                     except FileNotFoundError:
                         continue
                     about = zipfile.ZipInfo(file.name)
-                    about.compress_type = zipfile.ZIP_DEFLATED
                     about.external_attr = (stat.S_IFREG | (0o755 if file.mode & 0o100 else 0o644)) << 16
-                    archive.writestr(about, content)
+                    archive.writestr(about, content, zipfile.ZIP_DEFLATED, level)
                     head = f"{file.name}\0{about.external_attr}\0{len(content)}\0".encode()
                     digest.update(head + hashlib.sha256(content).digest())
             yield target, digest.hexdigest()[:32]
