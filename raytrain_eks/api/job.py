@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raytrain_eks.api.tree import Tree, source
+from raytrain_eks.api.tree import Tree, document_of, source
 from raytrain_eks.spec import job as spec
-from raytrain_eks.spec.source import Document
 
 if TYPE_CHECKING:
     from raytrain_eks.api.run import Run, Where
@@ -67,4 +66,4 @@ class Job(Tree, spec.Job):
 
         if (known := source(self)) is not None:
             return JobFile(*known, self)
-        return JobFile(root / ALIAS, self.to_yaml().encode(), Document(file="", data=self.written()), self)
+        return JobFile(root / ALIAS, self.to_yaml().encode(), document_of(self.written()), self)

@@ -4,7 +4,7 @@ pydantic alone finds what is wrong with single fields. A file is checked by more
 nearest name for an unknown key, all problems at once. An object made in Python gets the same, and the same error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -12,7 +12,8 @@ from raytrain_eks.spec.check import check, single
 from raytrain_eks.spec.load import of_document, text_of
 from raytrain_eks.spec.model import Model
 from raytrain_eks.spec.source import Document, read_documents
-from raytrain_eks.spec.write import to_yaml
+from raytrain_eks.spec.source import Path as Steps
+from raytrain_eks.spec.write import scalar_text, to_yaml
 
 SOURCE = "_source"
 """Key of an object's `__dict__` that pydantic does not know: the file it was loaded from. Two objects with the same
@@ -29,7 +30,7 @@ class Tree:
 
     def __init__(self, /, **fields: Any) -> None:
         """Fields as in a file, nested ones as mappings or models. Raises SpecError with every problem."""
-        _adopt(self, check(self._spec, Document(file="", data=_plain(fields))))
+        _adopt(self, check(self._spec, document_of(fields)))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -43,7 +44,7 @@ class Tree:
     @classmethod
     def parse(cls, data: Any) -> Self:
         """The object of plain data. Raises SpecError with every problem."""
-        return _made(cls, check(cls._spec, Document(file="", data=_plain(data))))
+        return _made(cls, check(cls._spec, document_of(data)))
 
     @classmethod
     def read(cls, text: str, file: str = "") -> Self:
@@ -79,6 +80,12 @@ class Tree:
         return copy
 
 
+def document_of(fields: Any) -> Document:
+    """Fields as a document without places, whose scalars are known as a person would write them, for messages."""
+    data = _plain(fields)
+    return Document(file="", data=data, texts=dict(_texts(data, ())))
+
+
 def source(tree: Tree) -> tuple[Path, bytes, Document] | None:
     """The file that an object was loaded from: its path, its bytes and where everything stands in it."""
     found: tuple[Path, bytes, Document] | None = vars(tree).get(SOURCE)
@@ -94,6 +101,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _texts(value: Any, path: Steps) -> Iterator[tuple[Steps, str]]:
+    if isinstance(value, Mapping | list):
+        for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _texts(item, (*path, step))
+    elif value is not None:
+        yield path, scalar_text(value, flow=False) if isinstance(value, bool | int | float) else str(value)
 
 
 def _made(cls: type[AnyTree], known: Model) -> AnyTree:
