@@ -68,9 +68,9 @@ def bar(name: str, told: Progress, columns: int) -> str:
     return "  ".join(parts)[: max(columns - 1, 1)]
 
 
-def follow(target: "Target", id: str, run: str) -> "tuple[int, JobState | None]":
+def follow(target: "Target", id: str, run: str, screen: Screen | None = None) -> "tuple[int, JobState | None]":
     """Show the job until it is over; its exit code and last state. Ctrl-C leaves the job running."""
-    screen = Screen(run)
+    screen = screen or Screen(run)
     follower = Follower(target, id, say=screen.line)
     try:
         for line in follower.lines():

@@ -1,5 +1,7 @@
-"""`raytrain-eks status`: where a run is, on one screen."""
+"""`raytrain-eks status`: where a run or a sweep is, on one screen."""
 
+import contextlib
+import shutil
 import time
 from dataclasses import asdict
 from functools import partial
@@ -11,12 +13,17 @@ from raytrain_eks.cli import output as out
 from raytrain_eks.cli.target_options import options, storage_of, target_of
 
 if TYPE_CHECKING:
+    from raytrain_eks.submit.registry import Record
     from raytrain_eks.submit.run_status import RunStatus
+    from raytrain_eks.submit.target import Target
+    from raytrain_eks.tune.history import History
 
 OVER = ("complete", "stopped", "failed", "interrupted")
 
 
-@click.command(help="Where a RUN is: phase, step, loss, speed, last checkpoint. Without RUN: every run.")
+@click.command(
+    help="Where a RUN or a sweep is: phase, step, loss, last checkpoint; its trials. Without RUN: every run."
+)
 @click.argument("run", required=False)
 @options
 @click.option("--storage", metavar="PLACE", help="Folder or s3:// URL of run folders.")
@@ -34,10 +41,13 @@ def command(
     from raytrain_eks.submit.run_status import status
 
     record = registry.recall(run)
+    place = storage_of(storage, record)
+    if _sweep(place, run) is not None:
+        return _watch_sweep(run, place, target_of(on, access, record), record, watch, output)
     while True:
         found = status(
             run,
-            storage=storage_of(storage, record),
+            storage=place,
             target=target_of(on, access, record),
             job_id=record.id if record is not None else None,
         )
@@ -47,6 +57,54 @@ def command(
         if not watch or found.state in OVER:
             return 0
         time.sleep(2)
+
+
+def _sweep(place: str, name: str) -> "History | None":
+    """The sweep of that name; None where there is none, or its storage cannot be read from here."""
+    from raytrain_eks.tune.history import History
+
+    with contextlib.suppress(OSError):
+        return History.read(place, name)
+    return None
+
+
+def _watch_sweep(name: str, place: str, target: "Target", record: "Record | None", watch: bool, output: str) -> int:
+    """The trials of a sweep; again until it is over when they are watched."""
+    from raytrain_eks.tune.results import as_data
+    from raytrain_eks.tune.table import table
+
+    while True:
+        history = _sweep(place, name)
+        if history is None:
+            return 0
+        phase, over = _driver(history, target, place, record)
+        live = out.colored() and output == "table"
+        if watch and live:
+            click.clear()
+        size = shutil.get_terminal_size()
+        rows = table(history, size.columns - 1, max(size.lines - 4, 5)) if live else table(history)
+        out.write(output, as_data(history) | {"phase": phase}, table=partial("{}\n{}".format, phase, rows))
+        if not watch or over:
+            return 0
+        time.sleep(2)
+
+
+def _driver(history: "History", target: "Target", place: str, record: "Record | None") -> tuple[str, bool]:
+    """What the sweep's driver does, as a sentence, and whether the sweep is over."""
+    from raytrain_eks.submit.errors import TargetError
+    from raytrain_eks.submit.follow import ending
+    from raytrain_eks.submit.run_status import job_of
+
+    if history.state != "running":
+        return history.state + (f": {history.reason}" if history.reason else ""), True
+    again = f"`raytrain-eks resume {history.name}` goes on with it"
+    try:
+        job = job_of(history.name, target, storage=place, id=record.id if record is not None else None)
+    except TargetError as error:
+        return f"{str(error).splitlines()[0]}; by its folder it is not over", True
+    if job is None:
+        return f"interrupted: no job of it runs on {target.name}; {again}", True
+    return (f"{ending(job)}; {again}", True) if job.phase.over else (f"running as {job.id} on {target.name}", False)
 
 
 def screen(found: "RunStatus") -> str:

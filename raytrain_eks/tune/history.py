@@ -21,6 +21,7 @@ RUNS = "trials"
 OVER = ("completed", "stopped", "failed", "diverged", "cancelled")
 """States in which a trial stays, unless a later attempt starts it again."""
 BAD = ("failed", "diverged")
+STATES = ("pending", "running", "paused", "interrupted", *OVER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,8 @@ class Trial:
     """In the order of creation, from 1."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Path in the job -> value; those of now, where they changed in flight."""
-    state: str = "waiting"
-    """waiting, running, completed, stopped (by the scheduler), failed, diverged, cancelled."""
+    state: str = "pending"
+    """pending, running, paused, interrupted (the sweep goes on, but has not come to it again), or one of OVER."""
     reason: str | None = None
     step: int | None = None
     tokens: int | None = None
@@ -105,6 +106,8 @@ class History:
     attempt: int = 0
     trials: list[Trial] = field(default_factory=list)
     """In the order of creation."""
+    counted: int | None = None
+    """Trained steps as the driver counted them, where it has done so."""
     export: str | None = None
     """Where the best trial's model is, relative to the sweep's folder."""
 
@@ -123,6 +126,7 @@ class History:
         if summary:
             found.state, found.reason = str(summary.get("state", "running")), summary.get("reason")
             found.seed, found.seconds, found.export = (summary.get(key) for key in ("seed", "seconds", "export"))
+            found.counted = summary.get("trained_steps")
         return found
 
     @staticmethod
@@ -137,26 +141,34 @@ class History:
             found.attempt = attempt
             trial = trials.setdefault(line["trial"], Trial(id=line["trial"], number=len(trials) + 1))
             trial.attempt = attempt
-            _take(trial, line)
+            if line.get("event") == "cloned":
+                _clone(trial, line, trials.get(str(line.get("donor"))))
+            else:
+                _take(trial, line)
         found.trials = sorted(trials.values(), key=lambda trial: (trial.number, trial.id))
         for trial in found.trials:
-            if trial.state == "running" and trial.attempt < found.attempt:
+            if trial.state in ("running", "paused") and trial.attempt < found.attempt:
                 # A newer driver has not come to it yet.
-                trial.state = "waiting"
+                trial.state = "interrupted"
         return found
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best objective at any step; None before the first."""
+        """The trial that ranks first; None before the first objective."""
         ranked = self.ranked()
-        return ranked[0] if ranked and ranked[0].points else None
+        return ranked[0] if ranked and ranked[0].points and ranked[0].state not in BAD else None
 
     def ranked(self) -> list[Trial]:
-        """Best first, by the best objective of each; trials without one last, in the order of creation."""
+        """From best to worst: completed trials by their last objective, then the others by how far they came and by
+        objective, since one from an early step says less; what failed or diverged comes last."""
+        sign = -1.0 if self.mode == "max" else 1.0
 
-        def place(trial: Trial) -> tuple[bool, float, int]:
-            best = trial.best(self.mode)
-            return best is None, (-best[1] if self.mode == "max" else best[1]) if best else 0.0, trial.number
+        def place(trial: Trial) -> tuple[float, ...]:
+            value = trial.value
+            if value is None or trial.state in BAD:
+                return 2, 0, 0.0, trial.number
+            done = trial.state == "completed"
+            return 0 if done else 1, 0 if done else -(trial.step or 0), sign * value, trial.number
 
         return sorted(self.trials, key=place)
 
@@ -171,8 +183,8 @@ class History:
 
     @property
     def trained_steps(self) -> int:
-        """Steps of all trials; what was trained again after a crash is not in it."""
-        return sum(trial.step or 0 for trial in self.trials)
+        """Steps of all trials: as the driver counted them, else where the trials are now."""
+        return self.counted if self.counted is not None else sum(trial.step or 0 for trial in self.trials)
 
 
 def lines(text: bytes) -> list[dict[str, Any]]:
@@ -210,15 +222,8 @@ def _take(trial: Trial, line: Mapping[str, Any]) -> None:
         rung = Rung(rung=int(line.get("rung", 0)), step=at, value=value, cutoff=cutoff, kept=kept)
         # After a crash the same rung is reached again; the later decision is the one that was followed.
         trial.rungs = [each for each in trial.rungs if each.rung != rung.rung] + [rung]
-    elif event == "cloned":
-        fresh = dict(line.get("parameters") or {})
-        at = int(line.get("donor_step") or 0)
-        where = step if isinstance(step, int) else (trial.step or at)
-        trial.clones.append(Clone(step=where, donor=str(line.get("donor")), donor_step=at, parameters=fresh))
-        trial.parameters = trial.parameters | fresh
-        # It goes on from its donor's step, which may lie behind its own.
-        trial.step = at
-        return
+    elif event == "paused":
+        trial.state = "paused"
     elif event == "ended":
         trial.state, trial.reason = str(line.get("state", "completed")), line.get("reason") or None
         trial.ended = number(line.get("time"))
@@ -228,6 +233,19 @@ def _take(trial: Trial, line: Mapping[str, Any]) -> None:
             trial.points[step] = value
     if isinstance(line.get("tokens"), int):
         trial.tokens = line["tokens"]
+
+
+def _clone(trial: Trial, line: Mapping[str, Any], donor: Trial | None) -> None:
+    """The trial goes on from its donor's state: what it had reached is given up, its history is now the donor's."""
+    at = int(line.get("donor_step") or 0)
+    step = line.get("step")
+    where = step if isinstance(step, int) else (trial.step or at)
+    fresh = dict(line.get("parameters") or {})
+    trial.clones.append(Clone(step=where, donor=str(line.get("donor")), donor_step=at, parameters=fresh))
+    trial.parameters = trial.parameters | fresh
+    trial.step = at
+    if donor is not None:
+        trial.points = {step: value for step, value in donor.points.items() if step <= at}
 
 
 def _json(folder: Storage, path: str) -> dict[str, Any] | None:

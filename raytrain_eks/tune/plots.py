@@ -52,25 +52,25 @@ def tips(history: History) -> dict[str, str]:
 
 
 def optimisation(history: History) -> Chart | None:
-    """The best objective of each trial in the order of creation, and the best so far as a staircase."""
-    seen = [(trial, best) for trial in history.trials if (best := trial.best(history.mode)) is not None]
+    """The last objective of each trial in the order of creation, and the best so far as a staircase."""
+    seen = [(trial, trial.value) for trial in history.trials if trial.value is not None]
     if not seen:
         return None
     better = max if history.mode == "max" else min
-    most = objective(better(value for _, (_, value) in seen))
+    most = objective(better(value for _, value in seen))
     chart = Chart("Optimisation history", f"{len(seen)} trials; the best {history.metric} is {most}")
     told, leader = tips(history), history.best
-    values = [value for _, (_, value) in seen]
+    values = [value for _, value in seen]
     x, y = chart.horizontal([trial.number for trial, _ in seen]), chart.vertical(values, log=None)
     chart.axes(x, y, across="trial, in the order of creation", up=history.metric, whole=True)
     stairs: list[Point] = []
     so_far = values[0]
-    for trial, (_, value) in seen:
+    for trial, value in seen:
         stairs.append((x(trial.number), y(so_far)))
         so_far = better(so_far, value)
         stairs.append((x(trial.number), y(so_far)))
     chart.path(stairs, colour=ORANGE, width=2, tip="best so far")
-    for trial, (_, value) in seen:
+    for trial, value in seen:
         colour, shape = (BLUE, "star") if trial is leader else marks(trial)
         chart.dot(x(trial.number), y(value), colour=colour, shape=shape, tip=told[trial.id])
     return chart
@@ -110,7 +110,7 @@ def parallel(history: History) -> Chart | None:
     )
     told = tips(history)
     axes = [_axis(chart, [trial.parameters.get(name) for trial in ranked]) for name in names]
-    results = [best[1] for trial in ranked if (best := trial.best(history.mode)) is not None]
+    results = [trial.value for trial in ranked]
     axes.append(_axis(chart, list(results)))
     gap = (WIDTH - RIGHT - 56 - LEFT) / len(names)
     top = max(len(ranked) // 5, 1)

@@ -66,7 +66,7 @@ def html(history: History, losses: plots.Curves | None = None) -> str:
     return "\n".join([*head, *(part for part in body if part), "</main></body></html>\n"])
 
 
-_OPTIMISATION = """The best objective of each trial. The line is the best so far; a disc ran to its end, a ring was
+_OPTIMISATION = """The last objective of each trial. The line is the best so far; a disc ran to its end, a ring was
 stopped early, a cross failed or diverged, the large disc is the best."""
 _RUNGS = """Each trial at each rung. A filled mark went on, a ring was stopped; the short line is what it was held
 against when it came, so an early arrival met another bar than a late one."""
@@ -82,11 +82,10 @@ def objectives(history: History) -> plots.Curves:
 
 def _facts(history: History) -> str:
     best = history.best
-    point = best.best(history.mode) if best is not None else None
     facts: dict[str, object | None] = {
         "state": history.state + (f": {history.reason}" if history.reason else ""),
         "objective": f"{history.metric}, the {'greatest' if history.mode == 'max' else 'least'} is best",
-        "best": f"{best.id}: {objective(point[1])} at step {point[0]}" if best is not None and point else None,
+        "best": f"{best.id}: {objective(best.value)} at step {best.step}" if best is not None else None,
         "trials": ", ".join(f"{count} {state}" for state, count in history.counts().items()) or "none yet",
         "steps trained": history.trained_steps,
         "time": duration(history.seconds) if history.seconds is not None else None,
@@ -127,7 +126,7 @@ def _importance(found: Importance, history: History) -> str:
 
 def _trials(history: History) -> str:
     named = short(history.parameters())
-    headings = ["trial", "state", history.metric, "at step", "steps", *named.values(), "why"]
+    headings = ["trial", "state", history.metric, "steps", "best", *named.values(), "why"]
     heads = "".join(f'<th scope="col">{escape(each)}</th>' for each in headings)
     ranked, best = history.ranked(), history.best
     rows = "\n".join(_row(trial, history, list(named), trial is best) for trial in ranked)
@@ -139,7 +138,7 @@ def _trials(history: History) -> str:
 
 def _row(trial: Trial, history: History, names: Sequence[str], is_best: bool) -> str:
     best = trial.best(history.mode)
-    cells = [objective(best[1]) if best else None, best[0] if best else None, trial.step]
+    cells = [objective(trial.value), trial.step, objective(best[1]) if best else None]
     parts = [f'<th scope="row">{escape(trial.id)}</th>']
     parts.append(f"<td{' class=bad' if trial.state in BAD else ''}>{escape(trial.state)}</td>")
     parts += [f'<td class="r">{escape(cell) if cell is not None else "–"}</td>' for cell in cells]

@@ -1,4 +1,4 @@
-"""A sweep from Python: `Sweep("s3://bucket/runs", "lr").results()` is a pandas DataFrame.
+"""A sweep from Python: `Results("s3://bucket/runs", "lr").frame()` is a pandas DataFrame.
 
 Reading a sweep needs only its folder, whether it still runs or not; pandas is imported only to make a frame.
 """
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-class Sweep:
-    """The sweep of a name in a storage. Everything is read anew at each call, so a running one can be watched."""
+class Results:
+    """What the sweep of a name in a storage has come to; read anew at each call, so that one that runs is watched."""
 
     def __init__(self, storage: Storage | str, name: str):
         self.storage, self.name = Storage.of(storage), name
@@ -28,7 +28,7 @@ class Sweep:
             raise FileNotFoundError(2, f"no sweep here (no {TRIALS})", self.storage.child(self.name).url)
         return found
 
-    def results(self) -> "DataFrame":
+    def frame(self) -> "DataFrame":
         """A row for each trial in the order of creation, its id as index.
 
         Columns: number, state, reason, step, tokens, value (newest objective), best_value, best_step, seconds (from its
@@ -57,7 +57,7 @@ class Sweep:
 
 
 def row(trial: Trial, history: History) -> dict[str, Any]:
-    """A trial as plain data: what `results()` has, parameters among the columns."""
+    """A trial as plain data: what `frame()` has, parameters among the columns."""
     return {key: value for key, value in entry(trial, history).items() if key != "parameters"} | trial.parameters
 
 

@@ -5,10 +5,11 @@ Pure: a history in, text out. A driver's progress line has the fixed form
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from raytrain_eks.tune.history import BAD, OVER, History, Trial
+from raytrain_eks.tune.history import BAD, OVER, STATES, History, Trial
 
 SHORTEST = 6
 """Characters that a column keeps at least when the terminal is narrow."""
@@ -88,8 +89,7 @@ def summary(history: History) -> str:
 
 def _best(history: History) -> str:
     best = history.best
-    point = best.best(history.mode) if best is not None else None
-    return f", best {best.id} {objective(point[1])} at step {point[0]}" if best is not None and point else ""
+    return f", best {best.id} {objective(best.value)} at step {best.step}" if best is not None else ""
 
 
 def _row(trial: Trial, history: History, names: list[str], star: str) -> list[str | None]:
@@ -123,10 +123,11 @@ def leaderboard(history: History, most: int = 10) -> str:
     ranked = [trial for trial in history.ranked() if trial.points]
     rows: list[list[str | None]] = []
     for rank, trial in enumerate(ranked[:most], start=1):
-        step, value = trial.best(history.mode) or (0, 0.0)
+        best = trial.best(history.mode)
         values = [shown(trial.parameters[name]) if name in trial.parameters else None for name in named]
-        rows.append([str(rank), trial.id, objective(value), str(step), trial.state, *values])
-    headings = ["RANK", "TRIAL", history.metric.upper(), "AT STEP", "STATE", *named.values()]
+        numbers = [objective(trial.value), str(trial.step or 0), objective(best[1] if best else None)]
+        rows.append([str(rank), trial.id, trial.state, *numbers, *values])
+    headings = ["RANK", "TRIAL", "STATE", history.metric.upper(), "STEP", "BEST", *named.values()]
     text = _aligned(headings, rows, None) if rows else []
     left = len(ranked) - most
     return "\n".join([*text, *([f"and {left} more"] if left > 0 else [])])
@@ -180,16 +181,39 @@ class Lines:
 
 
 def line(trial: Trial, metric: str, *, parameters: bool) -> str:
-    """One trial on one line; with its parameters where they are news."""
+    """One trial on one line, its parts two blanks apart; with its parameters where they are news."""
     parts = [f"trial {trial.id}"]
     if trial.step is not None:
         parts.append(f"step {trial.step}")
     if trial.value is not None:
-        parts.append(f"{metric} {objective(trial.value)}")
+        parts.append(f"{plain(metric)} {objective(trial.value)}")
     parts.append(trial.state)
     if parameters and trial.state not in OVER:
-        parts += [f"{plain(name)}={shown(value)}" for name, value in trial.parameters.items()]
+        parts += [" ".join(f"{plain(name)}={shown(value)}".split()) for name, value in trial.parameters.items()]
     why = shown_reason(trial)
     if why and (trial.state in BAD or trial.state in OVER or trial.clones):
         parts.append(f"({clipped(why, 200)})")
     return "  ".join(parts)
+
+
+_LINE = re.compile(
+    r"trial (?P<id>\S+)(?:  step (?P<step>\d+))?(?:  (?P<metric>\S+) (?P<value>\S+))?  (?P<state>[a-z]+)"
+)
+
+
+def parse(text: str) -> tuple[Trial, str | None] | None:
+    """A trial and the metric's name, as a progress line tells them; None for every other line.
+
+    Parameters are texts there, and only the newest objective is known.
+    """
+    match = _LINE.match(text)
+    if match is None or match["state"] not in STATES:
+        return None
+    rest = text[match.end() :].strip()
+    body, _, why = rest.partition("(") if rest.endswith(")") else (rest, "", "")
+    told = dict(part.split("=", 1) for part in body.split("  ") if "=" in part)
+    trial = Trial(id=match["id"], parameters=told, state=match["state"], reason=why.removesuffix(")") or None)
+    trial.step = int(match["step"]) if match["step"] else None
+    if match["value"] and trial.step is not None and _number(match["value"]):
+        trial.points[trial.step] = float(match["value"])
+    return trial, match["metric"]

@@ -18,7 +18,7 @@ def of(*events, **fields):
 @pytest.mark.parametrize(
     ("events", "state", "step", "value"),
     [
-        ([], "waiting", None, None),
+        ([], "pending", None, None),
         ([told("started", "t0001", step=0)], "running", 0, None),
         ([told("started", "t0001"), told("progress", "t0001", step=5, value=3.0)], "running", 5, 3.0),
         ([told("progress", "t0001", step=5, value=None)], "running", 5, None),
@@ -38,7 +38,7 @@ def of(*events, **fields):
             8,
             1.0,
         ),
-        ([told("something new", "t0001", step=3)], "waiting", 3, None),
+        ([told("something new", "t0001", step=3)], "pending", 3, None),
     ],
 )
 def test_a_trial_is_what_its_lines_say(events, state, step, value):
@@ -57,7 +57,7 @@ def test_lines_of_a_fenced_driver_are_ignored():
 def test_a_trial_that_the_new_driver_has_not_come_to_waits():
     first = [created("t0001", 1, RATE), created("t0002", 2, RATE), told("started", "t0001"), told("started", "t0002")]
     found = of(*first, told("started", "t0002", attempt=2, step=3))
-    assert [trial.state for trial in found.trials] == ["waiting", "running"]
+    assert [trial.state for trial in found.trials] == ["interrupted", "running"]
     assert found.trials[1].starts == 2
 
 
@@ -71,19 +71,29 @@ def test_a_clone_goes_on_from_its_donor():
     trial = of(*sweep_lines.population()).trials[0]
     assert trial.parameters == {"optimizer.learning_rate": 1.2e-3}
     assert [(each.step, each.donor, each.donor_step) for each in trial.clones] == [(20, "t0002", 20)]
-    assert trial.points == {10: 5.0, 20: 5.0, 30: 3.5}
+    assert trial.points == {10: 4.0, 20: 4.0, 30: 3.5}
 
 
-@pytest.mark.parametrize(("mode", "best", "order"), [("min", "t0002", [2, 3, 1, 4]), ("max", "t0001", [1, 2, 3, 4])])
-def test_the_best_is_by_the_best_step_of_each(mode, best, order):
-    values = {"t0001": [9.0, 5.0], "t0002": [1.0, 6.0], "t0003": [4.0, 4.0]}
+@pytest.mark.parametrize(
+    ("mode", "best", "order"), [("min", "t0003", [3, 1, 4, 2, 5, 6]), ("max", "t0001", [1, 3, 2, 4, 5, 6])]
+)
+def test_completed_trials_rank_by_their_last_objective_others_by_how_far_they_came(mode, best, order):
+    values = {"t0001": [1.0, 5.0], "t0002": [9.0], "t0003": [4.0, 4.0], "t0004": [2.0], "t0005": [0.0, 9.9]}
     events = [
         told("progress", name, step=step, value=value) for name in values for step, value in enumerate(values[name])
     ]
-    found = of(*events, created("t0004", 4, RATE), mode=mode)
+    events.append(created("t0006", 6, RATE))
+    events += [told("ended", name, state="completed") for name in ("t0001", "t0003")]
+    events += [told("ended", "t0002", state="stopped"), told("ended", "t0005", state="diverged")]
+    found = of(*events, mode=mode)
     assert found.best is not None
     assert found.best.id == best
     assert [trial.number for trial in found.ranked()] == order
+
+
+def test_what_failed_is_never_the_best():
+    found = of(told("progress", "t0001", step=1, value=2.0), told("ended", "t0001", state="failed", step=1))
+    assert found.best is None
 
 
 def test_of_equals_the_earlier_is_best():

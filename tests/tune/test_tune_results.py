@@ -3,17 +3,17 @@
 import pytest
 import sweep_lines
 
-from raytrain_eks.tune.results import Sweep, as_data, list_sweeps
+from raytrain_eks.tune.results import Results, as_data, list_sweeps
 
 
 @pytest.fixture
 def sweep(tmp_path):
     sweep_lines.write(tmp_path, "lr", sweep_lines.halving())
-    return Sweep(str(tmp_path), "lr")
+    return Results(str(tmp_path), "lr")
 
 
 def test_a_row_for_each_trial(sweep):
-    frame = sweep.results()
+    frame = sweep.frame()
     assert list(frame.index) == [f"t{number:04d}" for number in range(1, 9)]
     assert list(frame.columns[:5]) == ["number", "state", "reason", "step", "tokens"]
     assert set(sweep_lines.SPACE) <= set(frame.columns)
@@ -27,13 +27,13 @@ def test_a_row_for_each_trial(sweep):
 def test_a_parameter_that_a_trial_has_not_is_missing(tmp_path):
     lines = [sweep_lines.created("t0001", 1, {"lora.rank": 8}), sweep_lines.created("t0002", 2, {})]
     sweep_lines.write(tmp_path, "lr", lines)
-    frame = Sweep(str(tmp_path), "lr").results()
+    frame = Results(str(tmp_path), "lr").frame()
     assert frame["lora.rank"].isna().tolist() == [False, True]
 
 
 def test_a_sweep_that_has_just_begun_is_an_empty_frame(tmp_path):
     sweep_lines.write(tmp_path, "lr", [])
-    assert len(Sweep(str(tmp_path), "lr").results()) == 0
+    assert len(Results(str(tmp_path), "lr").frame()) == 0
 
 
 def test_the_metrics_of_a_trial(sweep):
@@ -44,20 +44,20 @@ def test_the_metrics_of_a_trial(sweep):
 
 
 def test_a_running_sweep_is_read_anew(sweep):
-    before = sweep.results().loc["t0001", "state"]
+    before = sweep.frame().loc["t0001", "state"]
     file = sweep.storage.child("lr").folder / "trials.jsonl"
     with file.open("a") as stream:
         stream.write('{"event": "started", "trial": "t0001", "attempt": 2, "step": 40}\n')
-    assert (before, sweep.results().loc["t0001", "state"]) == ("completed", "running")
+    assert (before, sweep.frame().loc["t0001", "state"]) == ("completed", "running")
 
 
 def test_no_sweep_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="no sweep here"):
-        Sweep(str(tmp_path), "lr").results()
+        Results(str(tmp_path), "lr").frame()
 
 
 def test_as_data_agrees_with_the_frame(sweep):
-    data, frame = as_data(sweep.history), sweep.results()
+    data, frame = as_data(sweep.history), sweep.frame()
     assert data["best"] == "t0002"
     assert [trial["best_value"] for trial in data["trials"] if trial["best_value"]] == frame[
         "best_value"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sweep_lines import created, told
 
 from raytrain_eks.tune.history import History
-from raytrain_eks.tune.table import Lines, clipped, leaderboard, objective, short, shown, table
+from raytrain_eks.tune.table import Lines, clipped, leaderboard, objective, parse, short, shown, table
 
 HALVING = History.of(sweep_lines.halving(), name="lr", metric="eval_loss")
 
@@ -22,11 +22,11 @@ def test_the_table_of_a_sweep():
         told("ended", "t0002", state="failed", reason="out of memory\n  in step 3", step=3),
     ]
     assert table(History.of(events, name="lr", metric="eval_loss")).splitlines() == [
-        "sweep lr: 1 running, 1 failed, 1 waiting of 3 trials, best t0001 6.1234 at step 40",
+        "sweep lr: 1 running, 1 failed, 1 pending of 3 trials, best t0001 6.5000 at step 50",
         "TRIAL   STATE    STEP  EVAL_LOSS    BEST  learning_rate  kind    WHY",
         "t0001*  running    50     6.5000  6.1234          0.001  cosine  -",
         "t0002   failed      3          -       -          3e-05  wsd     out of memory in step 3",
-        "t0003   waiting     -          -       -           0.01  -       -",
+        "t0003   pending     -          -       -           0.01  -       -",
     ]
 
 
@@ -50,9 +50,9 @@ def test_a_long_sweep_shows_what_runs_and_what_is_best():
 
 def test_the_leaderboard_is_best_first():
     text = leaderboard(HALVING, most=3).splitlines()
-    assert text[0].split()[:3] == ["RANK", "TRIAL", "EVAL_LOSS"]
+    assert text[0].split()[:4] == ["RANK", "TRIAL", "STATE", "EVAL_LOSS"]
     assert [line.split()[0] for line in text[1:4]] == ["1", "2", "3"]
-    values = [float(line.split()[2]) for line in text[1:4]]
+    values = [float(line.split()[3]) for line in text[1:3]]
     assert values == sorted(values)
     assert text[4] == "and 4 more"
 
@@ -67,7 +67,7 @@ def test_lines_tell_only_what_is_new():
     events.append(told("started", "t0001", step=0))
     assert lines.of(History.of(events, name="s")) == [
         "trial t0001  step 0  running  seed=3",
-        "trial t0002  waiting  seed=4",
+        "trial t0002  pending  seed=4",
     ]
     assert lines.of(History.of(events, name="s")) == []
     events.append(told("progress", "t0001", step=40, value=6.1234))
@@ -83,7 +83,7 @@ def test_a_clone_is_told_with_its_new_parameters():
     lines.of(History.of(before[:-1], name="p"))
     found = lines.of(History.of(events[:7], name="p"))
     assert found == [
-        "trial t0001  step 20  objective 5.0000  running  optimizer.learning_rate=0.0012  (from t0002 at step 20)"
+        "trial t0001  step 20  objective 4.0000  running  optimizer.learning_rate=0.0012  (from t0002 at step 20)"
     ]
 
 
@@ -147,3 +147,25 @@ def test_an_objective_is_short(value, expected):
 @given(st.text(), st.integers(1, 20))
 def test_clipped_text_fits(text, width):
     assert len(clipped(text, width)) <= width
+
+
+@pytest.mark.parametrize("events", [sweep_lines.halving(6), sweep_lines.population()], ids=["halving", "population"])
+@pytest.mark.parametrize("upto", [3, 8, 15, None])
+def test_a_progress_line_is_read_back(events, upto):
+    history = History.of(events[:upto], name="s", metric="eval_loss")
+    for trial, text in zip(history.trials, Lines().of(history), strict=True):
+        found, metric = parse(text) or (None, None)
+        assert found is not None
+        assert (found.id, found.state, found.step) == (trial.id, trial.state, trial.step)
+        assert found.value == (pytest.approx(trial.value, abs=1e-4) if trial.value is not None else None)
+        assert metric == ("eval_loss" if trial.value is not None else None)
+        if trial.state not in ("stopped", "completed", "failed"):
+            assert found.parameters == {name: shown(value) for name, value in trial.parameters.items()}
+        assert found.reason in (trial.reason, None, "from t0002 at step 20")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "step 25/150  loss 6.1", "trial", "trial t0001", "trial and error", "trial x  maybe"]
+)
+def test_other_lines_are_none_of_a_trial(text):
+    assert parse(text) is None
