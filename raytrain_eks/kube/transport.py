@@ -9,7 +9,8 @@ import json
 import random
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -23,6 +24,8 @@ from raytrain_eks.kube.kubeconfig import Access
 CONNECT_S, ANSWER_S = 10.0, 60.0
 """The API itself ends a request after 60 s (kube-apiserver `--request-timeout`)."""
 PAUSE_S, LONGEST_PAUSE_S, LONGEST_WAIT_S = 0.2, 5.0, 30.0
+CONNECTS = 4
+"""How often a connection is tried."""
 AGAIN = frozenset([429, 500, 502, 503, 504])
 _BROKEN = (httpx2.NetworkError, httpx2.TimeoutException, httpx2.RemoteProtocolError)
 
@@ -81,7 +84,8 @@ class Transport:
             try:
                 response = self._http.send(request)
             except httpx2.HTTPError as error:
-                if last or not _repeatable(error, safe):
+                # Who does not even listen is not there; who answers with trouble may be better in a while.
+                if last or (attempt >= CONNECTS and _never_sent(error)) or not _repeatable(error, safe):
                     raise self._unreachable(error, asked) from None
                 time.sleep(_pause(attempt))
                 continue
@@ -117,6 +121,31 @@ class Transport:
             if isinstance(error, _BROKEN) and not _untrusted(error):
                 raise ConnectionError(str(error) or type(error).__name__) from None
             raise self._unreachable(error, asked) from None
+
+    @contextmanager
+    def passing(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes | Iterable[bytes] | None = None,
+        silence_s: float = ANSWER_S,
+    ) -> Iterator[httpx2.Response]:
+        """What something behind the API answers, body unread, whatever its status: `services/proxy` and the like. Sent
+        once. A broken connection raises ConnectionError, also while the body is read."""
+        request = self._http.build_request(
+            method, path, headers=dict(headers), content=content, extensions=dict(self._extensions)
+        )
+        request.extensions["timeout"] = httpx2.Timeout(silence_s, connect=CONNECT_S).as_dict()
+        try:
+            response = self._http.send(request, stream=True)
+            try:
+                yield response
+            finally:
+                response.close()
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from None
 
     def _request(
         self,
@@ -165,8 +194,11 @@ def _headers(access: Access) -> list[tuple[str, str]]:
 def _repeatable(error: httpx2.HTTPError, safe: bool) -> bool:
     if _untrusted(error):
         return False
-    never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-    return never_sent or (safe and isinstance(error, _BROKEN))
+    return _never_sent(error) or (safe and isinstance(error, _BROKEN))
+
+
+def _never_sent(error: httpx2.HTTPError) -> bool:
+    return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
 
 
 def _untrusted(error: BaseException | None) -> bool:
