@@ -4,7 +4,6 @@ They never hold up training, and a logger that fails is dropped out loud: its fi
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,25 +41,24 @@ class TensorBoard:
 
 
 class MLflow:
-    """A file store in `mlruns/` beside the run folders; MLFLOW_TRACKING_URI overrides it."""
+    """A file store in `mlruns/` beside the run folders; MLFLOW_TRACKING_URI overrides it. A trial's run is a child of
+    its sweep's."""
 
     def __init__(self, job: Job, folder: Path, attempt: int):
-        import mlflow
+        from raytrain_eks.train import mlflow_runs
 
-        if not os.environ.get("MLFLOW_TRACKING_URI"):
-            # MLflow 3 wants to be told that plain files are meant.
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-            mlflow.set_tracking_uri((folder.parent / "mlruns").as_uri())
-        mlflow.set_experiment("raytrain-eks")
-        self._client = mlflow
-        mlflow.start_run(run_name=f"{job.name}-{attempt:04d}")
+        sweep = mlflow_runs.sweep_of(folder)
+        self._mlflow = mlflow = mlflow_runs.connect(sweep or folder)
+        mlflow.set_experiment(mlflow_runs.EXPERIMENT)
+        above = mlflow_runs.parent(mlflow, sweep) if sweep is not None else None
+        mlflow.start_run(run_name=f"{folder.name}-{attempt:04d}", parent_run_id=above)
         mlflow.log_params({name: value for name, value in _flat(job.identity()) if len(str(value)) <= 250})
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        self._client.log_metrics(dict(values), step=step)
+        self._mlflow.log_metrics(dict(values), step=step)
 
     def close(self) -> None:
-        self._client.end_run()
+        self._mlflow.end_run()
 
 
 class Wandb:

@@ -72,3 +72,16 @@ def test_sweeps_of_a_storage_are_found_among_runs(tmp_path):
     (tmp_path / ".data").mkdir()
     (tmp_path / "file").write_text("")
     assert [each.name for each in list_sweeps(str(tmp_path))] == ["a", "b"]
+
+
+def test_the_sweep_in_python_has_its_results(tmp_path, monkeypatch):
+    import raytrain_eks
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    sweep_lines.write(tmp_path, "lr", sweep_lines.halving())
+    space = {"optimizer.learning_rate": {"kind": "loguniform", "low": 1e-4, "high": 1e-2}}
+    sweep = raytrain_eks.Sweep(name="lr", job="jobs/quickstart.yaml", space=space, trials=8, storage=str(tmp_path))
+    assert len(sweep.results()) == 8
+    assert sweep.outcome(tmp_path).leaderboard(1).splitlines()[1].split()[1] == "t0002"
+    with pytest.raises(FileNotFoundError):
+        sweep.results(tmp_path / "elsewhere")
