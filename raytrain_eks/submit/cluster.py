@@ -5,6 +5,7 @@ import sys
 from collections.abc import Generator, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem
@@ -12,7 +13,19 @@ from raytrain_eks.submit import package
 from raytrain_eks.submit.entrypoint import shell_line
 from raytrain_eks.submit.errors import Incompatible, TargetError
 from raytrain_eks.submit.jobserver import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, JobServer
-from raytrain_eks.submit.target import STOP_GRACE_S, JobState, Say, Stream, Submission, Versions
+from raytrain_eks.submit.target import (
+    STOP_GRACE_S,
+    Details,
+    JobState,
+    RankPlace,
+    Say,
+    Stream,
+    Submission,
+    Versions,
+)
+
+if TYPE_CHECKING:
+    from raytrain_eks.submit.assemble import JobFile
 
 SUPPORTED_RAY = ("2.60",)
 """Minor versions of Ray that the driver was tried with (pyproject.toml, extra `train`)."""
@@ -33,6 +46,13 @@ class RayCluster:
     def check(self, job: Job) -> Iterator[Problem]:
         """A remote cluster's workers cannot read paths of this machine; everything else is its own to say."""
         yield from ()
+
+    def place(self, file: "JobFile", folder: Path) -> None:
+        """A cluster that runs already is as it is, whatever the job says."""
+
+    def access(self) -> dict[str, str]:
+        """Its address is its name."""
+        return {}
 
     def prepare(self, say: Say) -> None:
         """Raises Unreachable, NotAllowed, or Incompatible with both versions named."""
@@ -79,6 +99,14 @@ class RayCluster:
         if state.node is None:
             return _nothing()
         return self.server.log(state.id, state.node, skip=skip, follow=follow, last=last)
+
+    def rank_log(self, state: JobState, rank: RankPlace, *, last: int | None = None, follow: bool = False) -> Stream:
+        """The output of a worker process, from the agent of its node."""
+        return self.server.worker_log(rank.node, rank.pid, follow=follow, last=last)
+
+    def details(self, id: str) -> Details:
+        """Nothing that the job's state does not say."""
+        return Details()
 
     def past(self, id: str) -> JobState | None:
         """A cluster keeps the log of a job as long as the job."""

@@ -232,7 +232,14 @@ class JobServer:
         Raises NotFound when there is no such log, and Unreachable when the connection drops before the end. The
         server always starts at the first byte.
         """
-        query = {"node_id": node, "filename": f"job-driver-{id}.log", "lines": str(last or -1), "timeout": str(LOG_S)}
+        return self._log({"node_id": node, "filename": f"job-driver-{id}.log"}, skip=skip, follow=follow, last=last)
+
+    def worker_log(self, node: str, pid: int, *, follow: bool = False, last: int | None = None) -> "Log":
+        """The standard output of a worker process. Raises NotFound when the process or its node is not known."""
+        return self._log({"node_id": node, "pid": str(pid)}, follow=follow, last=last)
+
+    def _log(self, which: dict[str, str], *, skip: int = 0, follow: bool = False, last: int | None = None) -> "Log":
+        query = which | {"lines": str(last or -1), "timeout": str(LOG_S)}
         # The server refuses an interval for a log that is not followed.
         query |= {"interval": "0.2"} if follow else {}
         path = f"/api/v0/logs/{'stream' if follow else 'file'}?{urllib.parse.urlencode(query)}"
@@ -242,7 +249,8 @@ class JobServer:
             with contextlib.closing(connection):
                 self._allowed(response.status)
                 message = _last_line(response.read())
-            raise (NotFound if "not found" in message else Unreachable)(f"{self.url}: {message}")
+            gone = "not found" in message.lower() or "Cannot find" in message
+            raise (NotFound if gone else Unreachable)(f"{self.url}: {message}")
         return Log(connection, response, skip, self._cannot)
 
 

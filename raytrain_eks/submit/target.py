@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.submit.package import Package
+
+if TYPE_CHECKING:
+    from raytrain_eks.submit.assemble import JobFile
 
 Say = Callable[[str], None]
 """Takes one line of talk; the caller decides where it goes."""
@@ -87,6 +91,51 @@ class Submission:
     metadata: dict[str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A pod of a job, on targets that have pods."""
+
+    name: str
+    role: str
+    """`head`, the worker group's name, or `submit`."""
+    phase: str
+    """As Kubernetes says it; `Starting` and `Ending` for pods that run but are not or no longer whole."""
+    node: str | None = None
+    restarts: int = 0
+    why: str | None = None
+    """What keeps it, as a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Details:
+    """What a target knows of a job beyond its state."""
+
+    pods: tuple[Pod, ...] = ()
+    why: tuple[str, ...] = ()
+    """Why it does not run, or has failed; sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Where one worker process is."""
+
+    rank: int
+    node: str
+    """The id of its Ray node."""
+    pid: int
+
+
+class Placement(Protocol):
+    """What a target reads of a job before anything else about it is decided."""
+
+    @property
+    def default_storage(self) -> str | None:
+        """Where runs go when neither the file nor the command says."""
+
+    def storage_problems(self, storage: str) -> Iterator[Problem]:
+        """What is wrong with a storage there."""
+
+
 class Stream(Protocol):
     """Bytes as they come. `close` may be called from another thread and ends the one that waits."""
 
@@ -107,6 +156,13 @@ class Target(Protocol):
     def check(self, job: Job) -> Iterator[Problem]:
         """What this target can never run, found before anything starts. Paths are of the job's tree."""
 
+    def place(self, file: "JobFile", folder: Path) -> Placement | None:
+        """Read what the job says about its place, relative to `folder`. None: nothing that this target needs. Raises
+        SpecError."""
+
+    def access(self) -> dict[str, str]:
+        """What `open_target` needs beside the name to reach it again; no secrets."""
+
     def prepare(self, say: Say) -> None:
         """Make it ready to take jobs. Raises Incompatible when it runs what this machine cannot talk to."""
 
@@ -125,6 +181,12 @@ class Target(Protocol):
     def log(self, state: JobState, *, skip: int = 0, follow: bool = False, last: int | None = None) -> Stream:
         """The bytes of the driver's log after the first `skip`, or its `last` lines; with `follow` without an end. A
         connection that drops raises Unreachable."""
+
+    def rank_log(self, state: JobState, rank: "RankPlace", *, last: int | None = None, follow: bool = False) -> Stream:
+        """The bytes of one rank's own output. Raises NotFound when its process or its node is gone."""
+
+    def details(self, id: str) -> Details:
+        """Pods and reasons of a job; empty on targets that have none."""
 
     def past(self, id: str) -> JobState | None:
         """A job that the target no longer knows, but whose log it still has; None for every other."""
