@@ -59,6 +59,6 @@ def test_news_are_told_while_the_sweep_runs(tmp_path):
         with (folder / "trials.jsonl").open("a") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines[2:]))
     assert said[0].startswith("trial t0001  step 0  running  optimizer.learning_rate=")
-    assert said[-1].startswith("trial t0002  step 40  objective ")
+    assert said[-1].startswith("trial t0002  step 40  held_out_loss ")
     assert said[-1].endswith("  completed")
     assert len(said) == len(set(said))
