@@ -74,6 +74,9 @@ def versions() -> dict[str, str]:
 class RunFolder:
     """The folder of one run. Making one touches nothing."""
 
+    written_as = JOB
+    """Where the file as submitted lies."""
+
     def __init__(self, storage: Storage | str | os.PathLike[str], name: str):
         self.parent = Storage.of(storage)
         self.name = name
@@ -123,7 +126,7 @@ class RunFolder:
             body |= {"run_id": known["run_id"], "created": known["created"]}
             body["changed"] = [*known.get("changed", []), {"at": _now(), "from": known["spec"]}]
             self.storage.write(RUN, _dump(body))
-        self.storage.write(JOB, (text if text is not None else _yaml(job.written())).encode())
+        self.storage.write(self.written_as, (text if text is not None else _yaml(job.written())).encode())
         return str((known or body)["run_id"])
 
     def claim(self, job: Any, *, accept_changes: bool = False, text: str | None = None) -> Attempt:

@@ -85,6 +85,7 @@ def assemble(worker: "Worker") -> Parts:
         watch=worker.watch,
         profiler=Profiler(job.profile, worker.run.storage, attempt=worker.attempt.number, rank=rank),
         stop_requested=lambda: worker.stop,
+        pilot=worker.pilot,
         progress=progress,
     )
     return Parts(loop=loop, tokenizer=tokenizer, parameters=model_shape.parameters)

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from raytrain_eks.plan.batch import Split
 from raytrain_eks.spec import quantity
@@ -59,6 +59,22 @@ class Progress:
         return dict(vars(self))
 
 
+class Pilot(Protocol):
+    """Who follows a run from beside it, and says on a few steps whether it goes on. Told and asked on rank 0 only."""
+
+    def waits(self, step: int) -> bool:
+        """Whether the run waits for the word after this step; the same on every rank."""
+
+    def stepped(self, progress: Progress, loss: float) -> None:
+        """A step was done, with its training loss; returns at once."""
+
+    def evaluated(self, progress: Progress) -> None:
+        """Held-out loss was measured; returns at once."""
+
+    def goes_on(self, progress: Progress) -> bool:
+        """The word, for which the run stands still; its state is saved."""
+
+
 @dataclass(kw_only=True)
 class Loop:
     """One rank's loop over the optimizer steps of a run."""
@@ -93,6 +109,8 @@ class Loop:
     """Traces the steps that the job asks for."""
     stop_requested: Callable[[], bool]
     """Whether somebody asked for a last checkpoint and an orderly end; asked on rank 0 only."""
+    pilot: Pilot | None = None
+    """None: nobody is asked."""
     progress: Progress = field(default_factory=Progress)
     saved_step: int = -1
     _save_due: bool = False
@@ -112,6 +130,9 @@ class Loop:
         if self.progress.step == 0:
             held = self.evaluate()
             self.progress.held_first = held.nats_per_token
+        elif self._gate() and not self._let_on():
+            # It died while it waited for the word.
+            return False
         while self.progress.step < self.steps:
             self.profiler.before(self.progress.step + 1)
             stop = self._step()
@@ -123,8 +144,9 @@ class Loop:
             held_now = self.evaluate() if self._evaluation_due() else None
             # While steps are refused the state may be spoilt already: the checkpoint to go back to stays the newest.
             due = self._save_due and not self.sentry.bad_in_a_row
-            if due or stop or self.progress.step == self.steps:
+            if due or stop or self.progress.step == self.steps or self._gate():
                 self.save(held_now.nats_per_token if held_now else None)
+            stop = stop or (self._gate() and not self._let_on())
             if stop and self.progress.step < self.steps:
                 self.saver.wait()
                 self.event("stopped", step=self.progress.step)
@@ -161,6 +183,8 @@ class Loop:
         self.progress.tokens += drawn.targets
         self.progress.seconds += took
         self.progress.data_seconds += waited
+        if self.pilot is not None and self.rank == 0:
+            self.pilot.stepped(self.progress, summed / total)
         if self.journal is not None:
             self.journal.add(
                 "metrics.jsonl",
@@ -230,7 +254,20 @@ class Loop:
 
     def _evaluation_due(self) -> bool:
         every = self.job.evaluate.every
-        return self.progress.step == self.steps or (every is not None and self.progress.step % every == 0)
+        asked = every is not None and self.progress.step % every == 0
+        return self.progress.step == self.steps or asked or self._gate()
+
+    def _gate(self) -> bool:
+        """Whether the run waits for its pilot's word after this step; never at its end."""
+        return self.pilot is not None and self.progress.step < self.steps and self.pilot.waits(self.progress.step)
+
+    def _let_on(self) -> bool:
+        """The pilot's word, once the checkpoint of this step is whole; the same on every rank."""
+        assert self.pilot is not None
+        self.saver.wait()
+        self.watch.at("word", self.progress.step)
+        (refused,) = self.engine.reduce(float(self.rank == 0 and not self.pilot.goes_on(self.progress)))
+        return refused == 0
 
     def evaluate(self) -> Held:
         """Held-out loss over the same rows at every call."""
@@ -243,6 +280,8 @@ class Loop:
             bits_per_byte=nats / math.log(2) / self.held_out.bytes if self.held_out.bytes else None,
         )
         self.progress.held_last, self.progress.bits_per_byte = held.nats_per_token, held.bits_per_byte
+        if self.pilot is not None and self.rank == 0:
+            self.pilot.evaluated(self.progress)
         told = {"held_out_loss": held.nats_per_token, "bits_per_byte": held.bits_per_byte}
         told["took"] = round(time.perf_counter() - began, 6)
         self.event("evaluated", step=self.progress.step, **told)

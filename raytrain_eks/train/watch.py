@@ -19,8 +19,8 @@ from typing import Any
 
 from raytrain_eks.checkpoint.storage import Storage
 
-UNWATCHED = ("start", "finish")
-"""Phases whose length says nothing: a large model is read, or exported."""
+UNWATCHED = ("start", "finish", "word")
+"""Phases whose length says nothing: a large model is read, or exported, or a sweep decides about the run."""
 FIRST_STEP = 6
 """The first step of a process may take so many times the limit: it compiles, and fills caches."""
 COMPILES = 7200.0

@@ -7,12 +7,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.train.control import refuse
+
+if TYPE_CHECKING:
+    from raytrain_eks.train.loop import Pilot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +32,37 @@ class Task:
     """Wall-clock time at which the driver began."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which of the worker processes one is; the process group is joined already."""
+
+    rank: int
+    world: int
+    local_rank: int
+    threads: int
+    """CPU threads that torch may use, where there is no GPU."""
+
+
 def train_worker(task: dict[str, Any]) -> None:
     """The function that TorchTrainer runs on every worker."""
-    Worker(Task(**task)).work()
+    import ray.train
+
+    context = ray.train.get_context()
+    place = Place(
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        local_rank=context.get_local_rank(),
+        threads=max((os.cpu_count() or 1) // context.get_local_world_size(), 1),
+    )
+    Worker(Task(**task), place).work()
 
 
 class Worker:
     """One rank of one attempt of a run."""
 
-    def __init__(self, task: Task):
-        import ray.train
-
-        context = ray.train.get_context()
-        self.rank, self.world = context.get_world_rank(), context.get_world_size()
-        self.local_rank, self.local_world = context.get_local_rank(), context.get_local_world_size()
-        self.task, self.job = task, Job.parse(task.job)
+    def __init__(self, task: Task, place: Place, pilot: "Pilot | None" = None):
+        self.rank, self.world, self.local_rank, self.threads = place.rank, place.world, place.local_rank, place.threads
+        self.task, self.job, self.pilot = task, Job.parse(task.job), pilot
         self._open()
 
     def _open(self) -> None:
@@ -58,7 +77,7 @@ class Worker:
         if not torch.cuda.is_available():
             # transformers looks for DeepSpeed when it saves a model, and DeepSpeed then looks for accelerators.
             os.environ.setdefault("DS_ACCELERATOR", "cpu")
-            torch.set_num_threads(max((os.cpu_count() or 1) // self.local_world, 1))
+            torch.set_num_threads(self.threads)
         self.run = RunFolder(Storage.of(self.task.storage), self.job.name)
         self.attempt = self._begin()
         self.stop = False
