@@ -53,7 +53,8 @@ class Transport:
             raise BadConfig(f"context {access.context}: certificates or address cannot be used: {error}") from None
         if (auth := auth_of(access)) is not None:
             self._http.auth = auth
-        self._http.headers = httpx2.Headers([*self._http.headers.multi_items(), *_headers(access)])
+        theirs = [each for each in self._http.headers.multi_items() if each[0].lower() != "user-agent"]
+        self._http.headers = httpx2.Headers([*theirs, *_headers(access)])
         name = access.cluster.get("tls-server-name")
         self._extensions = {"sni_hostname": str(name)} if name else {}
 
