@@ -14,7 +14,7 @@ from raytrain_eks.submit.follow import Follower, exit_code
 from raytrain_eks.submit.run_status import RunStatus, facts, status
 from raytrain_eks.submit.start import STOP_S, again, newest, place_of, start, stopped
 from raytrain_eks.submit.target import JobState, Say, Target
-from raytrain_eks.submit.targets import named, open_target
+from raytrain_eks.submit.targets import known_access, named, open_target
 from raytrain_eks.train.progress import duration
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ def opener(on: Any, access: Mapping[str, Any], record: registry.Record | None = 
         target: Target = getattr(on, "target", on)
         return lambda: target
     name = named(on, record)
-    open_target(name, **access)
-    return lambda: open_target(name, **access)
+    given = known_access(access, name, record)
+    open_target(name, **given)
+    return lambda: open_target(name, **given)
 
 
 class Run:

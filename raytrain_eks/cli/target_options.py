@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from raytrain_eks.submit.target import Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+NAMES = ("headers", "token_file", "ca", "any_version", "context", "namespace", "kubeconfig")
 
 
 def options(command: Command) -> Command:
@@ -18,15 +19,21 @@ def options(command: Command) -> Command:
 
     @wraps(command)
     def gathered(*args: Any, **kwargs: Any) -> Any:
-        names = ("headers", "token_file", "ca", "any_version")
-        return command(*args, access={name: kwargs.pop(name) for name in names}, **kwargs)
+        return command(*args, access={name: kwargs.pop(name) for name in NAMES}, **kwargs)
 
     for option in (
         click.option("--any-version", is_flag=True, help="Accept a cluster of another Ray or Python version."),
         click.option("--ca", metavar="PATH", help="Certificates to trust instead of the system's, a file or a folder."),
         click.option("--token-file", metavar="PATH", help="The cluster's token; default: $RAY_AUTH_TOKEN."),
         click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with each request."),
-        click.option("--on", metavar="TARGET", help="`local`, or the address of a Ray dashboard: http://HEAD:8265."),
+        click.option("--kubeconfig", metavar="PATH", help="With --on eks; default: $KUBECONFIG, ~/.kube/config."),
+        click.option(
+            "--context", metavar="NAME", help="With --on eks: the kubeconfig's context. Default: its current."
+        ),
+        click.option("-n", "--namespace", metavar="NAME", help="With --on eks. Default: the cluster file's."),
+        click.option(
+            "--on", metavar="TARGET", help="`local`, `eks`, or the address of a Ray dashboard: http://HEAD:8265."
+        ),
     ):
         gathered = option(gathered)
     return gathered  # type: ignore[return-value]
@@ -34,9 +41,10 @@ def options(command: Command) -> Command:
 
 def target_of(on: str | None, access: dict[str, Any], record: "Record | None" = None) -> "Target":
     """The target: what `--on` says, where the run was last submitted to, $RAYTRAIN_ON, or this machine."""
-    from raytrain_eks.submit.targets import named, open_target
+    from raytrain_eks.submit.targets import known_access, named, open_target
 
-    return open_target(named(on, record), **access)
+    name = named(on, record)
+    return open_target(name, **known_access(access, name, record))
 
 
 def storage_of(storage: str | None, record: "Record | None") -> str:

@@ -15,7 +15,7 @@ from raytrain_eks.spec.source import Document, read_documents
 from raytrain_eks.submit import package
 from raytrain_eks.submit.entrypoint import SCRIPT
 from raytrain_eks.submit.errors import Busy
-from raytrain_eks.submit.target import RUN, STORAGE, Submission, Target
+from raytrain_eks.submit.target import RUN, STORAGE, Placement, Submission, Target
 from raytrain_eks.train.tiny import dry_run_name
 
 
@@ -61,15 +61,15 @@ class JobFile:
         return shown.at(self.document.file, line, column)
 
 
-def storage_for(job: Job, target: Target, *, given: str | None, folder: Path) -> str:
+def storage_for(job: Job, target: Target, *, given: str | None, folder: Path, shared: str | None = None) -> str:
     """Where the run's folder goes. On this machine always an absolute path or a URL: a relative one starts at
-    `folder`. Raises SpecError when a remote cluster is not told."""
+    `folder`. `shared` is the cluster's own shared storage. Raises SpecError when a remote cluster is not told."""
     storage = given or job.storage
     if target.shares_files:
         storage = storage or default_storage()
         return storage if "://" in storage else str(folder / Path(storage).expanduser())
     preset = os.environ.get("RAYTRAIN_STORAGE", "")
-    storage = storage or (preset if "://" in preset else None)
+    storage = storage or (preset if "://" in preset else None) or shared
     if storage is None:
         rule = "a run on a cluster needs storage that all its nodes share"
         fix = "write `storage: s3://bucket/prefix` or the mount of a shared file system, or give --storage"
@@ -80,9 +80,12 @@ def storage_for(job: Job, target: Target, *, given: str | None, folder: Path) ->
     return storage
 
 
-def check(file: JobFile, target: Target, storage: str, *, folder: Path, resume: bool) -> None:
+def check(
+    file: JobFile, target: Target, storage: str, *, folder: Path, resume: bool, place: Placement | None = None
+) -> None:
     """Everything that is cheap to know before anything starts. Raises SpecError with all of it."""
     problems = list(target.check(file.job))
+    problems += place.storage_problems(storage) if place is not None else []
     if target.shares_files and not file.tiny:
         problems += _missing(file.job, folder)
     found = [file.placed(problem) for problem in problems]

@@ -48,3 +48,9 @@ class Busy(TargetError):
     """Something that runs would be lost."""
 
     code = 1
+
+
+class AlreadyComplete(TargetError):
+    """The run is over, and what was submitted would not extend it. Nothing is wrong."""
+
+    code = 0

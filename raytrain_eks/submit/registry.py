@@ -5,7 +5,7 @@ One small file per run name in the state folder. It holds no secret: no token, n
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 from raytrain_eks.submit import places
@@ -25,6 +25,12 @@ class Record:
     folder: str
     """Where the person was: relative paths of the job file start there."""
     working_dir: str
+    access: dict[str, str] = field(default_factory=dict)
+    """What the target needs beside its name to be reached again, such as context and namespace."""
+
+
+_KNOWN = {each.name for each in fields(Record)}
+_NEEDED = {each.name for each in fields(Record) if each.default_factory is MISSING}
 
 
 def _file(run: str) -> Path:
@@ -41,6 +47,6 @@ def recall(run: str) -> Record | None:
     if not run or os.sep in run or run.startswith("."):
         return None
     found = places.read_json(_file(run))
-    if found is None or found.keys() != {field.name for field in fields(Record)}:
+    if found is None or not _NEEDED <= found.keys() <= _KNOWN:
         return None
     return Record(**found)

@@ -12,7 +12,7 @@ from raytrain_eks.submit.assemble import JobFile
 from raytrain_eks.submit.errors import NotFound
 from raytrain_eks.submit.registry import Record
 from raytrain_eks.submit.run_status import job_of
-from raytrain_eks.submit.target import STOP_GRACE_S, JobState, Say, Target
+from raytrain_eks.submit.target import STOP_GRACE_S, STORAGE, JobState, Say, Submission, Target
 
 STOP_S = STOP_GRACE_S + 15
 """Seconds after which a job that was asked to stop should have stopped, or have been killed."""
@@ -46,16 +46,20 @@ def start(
 ) -> Started:
     """Check, pack, start and remember. `folder` is where the person is, `storage` wins over the file's, `limit` is in
     bytes. Raises SpecError with every problem of the file, and TargetError for everything else that stops it."""
-    place = assemble.storage_for(file.job, target, given=storage, folder=folder)
-    assemble.check(file, target, place, folder=folder, resume=resume)
-    submission = assemble.assemble(
-        file, target, place, folder=folder, working_dir=working_dir, resume=resume, limit=limit
+    submission = ready(
+        file,
+        target,
+        folder=folder,
+        working_dir=working_dir,
+        storage=storage,
+        resume=resume,
+        limit=limit,
+        say=say,
     )
-    for name in submission.package.unfit[:5]:
-        say(f"left behind, since Ray does not unpack such a name: {name!r}")
     target.prepare(say)
     assemble.refuse_twice(submission, target)
     id = target.submit(submission, say)
+    place = submission.metadata[STORAGE]
     registry.remember(
         Record(
             run=submission.run,
@@ -64,9 +68,34 @@ def start(
             storage=place,
             folder=str(folder),
             working_dir=str(working_dir.resolve()),
+            access=target.access(),
         )
     )
     return Started(run=submission.run, id=id, on=target.name, storage=place, address=target.address(id))
+
+
+def ready(
+    file: JobFile,
+    target: Target,
+    *,
+    folder: Path,
+    working_dir: Path,
+    storage: str | None,
+    resume: bool,
+    limit: int,
+    say: Say,
+) -> Submission:
+    """What `start` would send: checked and packed, nothing started. Raises as `start`."""
+    known = target.place(file, folder)
+    shared = known.default_storage if known is not None else None
+    place = assemble.storage_for(file.job, target, given=storage, folder=folder, shared=shared)
+    assemble.check(file, target, place, folder=folder, resume=resume, place=known)
+    submission = assemble.assemble(
+        file, target, place, folder=folder, working_dir=working_dir, resume=resume, limit=limit
+    )
+    for name in submission.package.unfit[:5]:
+        say(f"left behind, since Ray does not unpack such a name: {name!r}")
+    return submission
 
 
 def place_of(storage: str | None, record: Record | None) -> str:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from raytrain_eks.submit.errors import TargetError
 from raytrain_eks.submit.registry import Record
@@ -18,6 +19,16 @@ def named(on: str | None, record: Record | None = None) -> str:
     return on or (record.on if record is not None else None) or os.environ.get(ON_VARIABLE) or "local"
 
 
+KUBERNETES = ("context", "namespace", "kubeconfig", "cluster", "code")
+"""What only `--on eks` has a use for."""
+
+
+def known_access(access: Mapping[str, Any], on: str, record: Record | None) -> dict[str, Any]:
+    """What `open_target` is given: what somebody says now, over what the run's last submission there was told."""
+    before = dict(record.access) if record is not None and record.on == on else {}
+    return before | {name: value for name, value in access.items() if value}
+
+
 def open_target(
     on: str,
     *,
@@ -25,8 +36,20 @@ def open_target(
     token_file: str | None = None,
     ca: str | None = None,
     any_version: bool = False,
+    **kubernetes: Any,
 ) -> Target:
-    """The target that `--on` names; nothing is contacted yet. Raises TargetError for what is none."""
+    """The target that `--on` names; nothing is contacted yet. `kubernetes`: those of KUBERNETES. Raises TargetError for
+    what is none, and for an option that has no meaning there."""
+    given = {name: value for name, value in kubernetes.items() if value is not None}
+    if on == "eks":
+        from raytrain_eks.submit.eks import Eks, Options
+
+        for name, value in (("--header", headers), ("--ca", ca)):
+            if value:
+                raise TargetError(f"{name} is for the address of a dashboard; --on eks goes by the kubeconfig")
+        return Eks(Options(token_file=token_file, any_version=any_version, **given))
+    if given:
+        raise TargetError(f"--{next(iter(given))} is for --on eks, and this goes to {on}")
     if on == "local":
         from raytrain_eks.submit.local import Local
 
@@ -35,7 +58,7 @@ def open_target(
         from raytrain_eks.submit.cluster import connect
 
         return connect(on, headers=parse_headers(headers), token_file=token_file, ca=ca, any_version=any_version)
-    raise TargetError(f"--on {on}: not a target\n  `local`, or the address of a dashboard: http://HEAD:8265")
+    raise TargetError(f"--on {on}: not a target\n  `local`, `eks`, or the address of a dashboard: http://HEAD:8265")
 
 
 def parse_headers(given: Iterable[str]) -> dict[str, str]:
