@@ -18,13 +18,16 @@
 The fixture `kube_api` is in `double.fixtures`; tests/kube has it, another folder's conftest.py imports it.
 It serves create, read, replace, the four patches with server-side apply (managers, conflicts, force), watches, pages,
 selectors, dry runs, tables, deletion with finalizers and owners, and it refuses with the real one's texts. What
-controllers do is left to the test, except for garbage collection and the end of namespaces. It must never be imported
-by the package itself.
+controllers do is left to the test or to `Operator` (KubeRay, with scheduler, kubelet and Kueue as far as a RayJob
+meets them), except for garbage collection and the end of namespaces, which happen at once. `happenings` has the texts
+of events. It must never be imported by the package itself.
 """
 
 from double.access import Denial
 from double.api import ADMIN, ApiDouble
+from double.entrypoint import OnRay, Scripted
 from double.faults import Fault
+from double.operator import Operator
 from double.podlogs import Log
 
-__all__ = ["ADMIN", "ApiDouble", "Denial", "Fault", "Log"]
+__all__ = ["ADMIN", "ApiDouble", "Denial", "Fault", "Log", "OnRay", "Operator", "Scripted"]

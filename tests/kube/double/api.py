@@ -1,7 +1,6 @@
 """The API double itself: a server in a thread, and the handles of a test."""
 
 import asyncio
-import copy
 import ssl
 import threading
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from aiohttp import web
 from double import certificates
 from double.kinds import Kind, Kinds, of_definition, own, recorded
 from double.objects import Objects
+from double.plain import copied
 from double.server import Server
 from double.store import Body, Store
 
@@ -162,7 +162,7 @@ class ApiDouble:
 
     def copy(self) -> list[Body]:
         """Every object there is."""
-        return [copy.deepcopy(body) for _, body in self.store.everything()]
+        return [copied(body) for _, body in self.store.everything()]
 
 
 __all__ = ["ADMIN", "ApiDouble", "own"]

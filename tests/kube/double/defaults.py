@@ -1,9 +1,10 @@
 """Defaults that Kubernetes' own types get when they are kept: the ones a comparison with what was sent meets."""
 
-import copy
+import base64
 from typing import Any
 
 from double.kinds import Kind
+from double.plain import copied
 from double.store import Body
 
 _POD = {
@@ -46,11 +47,11 @@ _STATUS: dict[str, dict[str, Any]] = {
 def fill(kind: Kind, body: Body, live: Body | None) -> None:
     """Defaults of the kind into the body, which is changed."""
     for name, value in _TOP.get(kind.plural, {}).items():
-        body.setdefault(name, copy.deepcopy(value))
+        body.setdefault(name, copied(value))
     if kind.plural in _SPEC:
         spec = body.setdefault("spec", {})
         for name, value in _SPEC[kind.plural].items():
-            spec.setdefault(name, copy.deepcopy(value))
+            spec.setdefault(name, copied(value))
     if live is None and kind.plural in _STATUS:
         body["status"] = dict(_STATUS[kind.plural])
     if kind.plural == "pods":
@@ -62,6 +63,9 @@ def fill(kind: Kind, body: Body, live: Body | None) -> None:
         _pod((spec.get("template") or {}).get("spec") or {})
     elif kind.plural == "services":
         _service(body["spec"], body["metadata"].get("uid", ""))
+    elif kind.plural == "secrets":
+        for name, text in (body.pop("stringData", None) or {}).items():
+            body.setdefault("data", {})[name] = base64.b64encode(text.encode()).decode()
     elif kind.plural == "namespaces":
         body["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = body["metadata"]["name"]
 
@@ -70,7 +74,7 @@ def _pod(spec: dict[str, Any]) -> None:
     if not spec:
         return
     for name, value in _POD.items():
-        spec.setdefault(name, copy.deepcopy(value))
+        spec.setdefault(name, copied(value))
     if "serviceAccountName" in spec:
         spec["serviceAccount"] = spec["serviceAccountName"]
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:

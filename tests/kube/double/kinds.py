@@ -218,12 +218,10 @@ class Kinds:
     def named(self, plural: str) -> Kind:
         """The resource of this plural, with its group behind a dot where that is needed: `pods`, `jobs.batch`."""
         name, _, group = plural.partition(".")
-        matching = [
-            kind for kind in self._by_plural.values() if name in (kind.plural, kind.name) and group in kind.group
-        ]
-        if not matching:
-            raise KeyError(f"no resource {plural}")
-        return matching[0]
+        for kind in self._by_plural.values():
+            if name in (kind.plural, kind.name) and (not group or f"{kind.group}.".startswith(f"{group}.")):
+                return kind
+        raise KeyError(f"no resource {plural}")
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._by_plural.values())

@@ -4,12 +4,12 @@ A set of fields is a set of paths; a path is a tuple of the elements that `field
 `k:{"name":"ray-head"}` for an item of a `map` list, `v:"finalizer"` for one of a `set` list.
 """
 
-import copy
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from double.plain import copied
 from double.schema import Shape
 
 Path = tuple[str, ...]
@@ -178,7 +178,7 @@ def apply(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The object and its managedFields after a server-side apply. `live` is empty for a new object.
     Raises Conflicts unless forced."""
-    merged = merge(shape, copy.deepcopy(live), applied)
+    merged = merge(shape, copied(live), applied)
     before, after = fields(shape, live), fields(shape, merged)
     changed = frozenset(path for path, value in after.items() if path not in before or before[path] != value)
     owners = owners_of(live)
@@ -202,11 +202,11 @@ def merge(shape: Shape, live: Any, applied: Any) -> Any:
     """The applied value laid over the live one, by the schema's rules of lists and mappings."""
     if isinstance(live, dict) and isinstance(applied, dict) and not shape.atomic:
         for name, inner in applied.items():
-            live[name] = merge(shape.field(name), live[name], inner) if name in live else copy.deepcopy(inner)
+            live[name] = merge(shape.field(name), live[name], inner) if name in live else copied(inner)
         return live
     if isinstance(live, list) and isinstance(applied, list) and shape.list_type != "atomic":
         return _merge_lists(shape, live, applied)
-    return copy.deepcopy(applied)
+    return copied(applied)
 
 
 def _merge_lists(shape: Shape, live: list[Any], applied: list[Any]) -> list[Any]:
@@ -217,7 +217,7 @@ def _merge_lists(shape: Shape, live: list[Any], applied: list[Any]) -> list[Any]
 
     def put(element: str) -> None:
         both = element in there
-        out[element] = merge(shape.item(), there[element], given[element]) if both else copy.deepcopy(given[element])
+        out[element] = merge(shape.item(), there[element], given[element]) if both else copied(given[element])
 
     for element, item in there.items():
         if element not in given:

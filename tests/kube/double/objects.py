@@ -1,10 +1,10 @@
 """The objects of the double as a test handles them: directly, and as any controller would."""
 
-import copy
 from typing import Any
 
 from double.kinds import Kind
 from double.patch import merge_patch
+from double.plain import copied
 from double.store import Body
 from double.writes import Write, Writer
 
@@ -26,7 +26,7 @@ class Objects:
         made = self.writer.create(kind, namespace, body, Write(manager=manager, version=version))
         if kind.status and status and "status" in body:
             return self.set_status(made, body["status"], manager=manager)
-        return copy.deepcopy(made)
+        return copied(made)
 
     def get(self, resource: str, name: str, namespace: str = "training") -> Body:
         """An object; KeyError when it is not there."""
@@ -34,11 +34,11 @@ class Objects:
         body = self.store.get(kind, namespace, name)
         if body is None:
             raise KeyError(f"no {kind.resource} {namespace}/{name}")
-        return copy.deepcopy(body)
+        return copied(body)
 
     def all(self, resource: str, namespace: str = "") -> list[Body]:
         """Objects of a resource, of all namespaces where none is given."""
-        return copy.deepcopy(self.store.of(self.store.kinds.named(resource), namespace))
+        return copied(self.store.of(self.store.kinds.named(resource), namespace))
 
     def names(self, resource: str, namespace: str = "") -> list[str]:
         """Their names."""
@@ -58,7 +58,7 @@ class Objects:
             status = {"status": change["status"]}
             write = Write(manager=manager, subresource="status")
             done = self.writer.patch(kind, *place, "application/merge-patch+json", status, write)
-        return copy.deepcopy(done or {})
+        return copied(done or {})
 
     def set_status(self, body: Body, status: Body, *, manager: str = MANAGER) -> Body:
         """Replace an object's status as a whole."""
@@ -66,10 +66,10 @@ class Objects:
         meta = body["metadata"]
         with self.store.lock:
             live = self.store.get(kind, meta.get("namespace", ""), meta["name"])
-            whole = {**(live or body), "status": copy.deepcopy(status)}
+            whole = {**(live or body), "status": copied(status)}
             write = Write(manager=manager, subresource="status")
             done = self.writer.replace(kind, meta.get("namespace", ""), meta["name"], whole, write)
-        return copy.deepcopy(done)
+        return copied(done)
 
     def delete(self, body: Body, **options: Any) -> None:
         """Delete an object; `options` are those of DeleteOptions."""

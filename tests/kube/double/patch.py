@@ -1,8 +1,8 @@
 """The three kinds of patch that are no apply: JSON (RFC 6902), merge (RFC 7386) and Kubernetes' strategic merge."""
 
-import copy
 from typing import Any
 
+from double.plain import copied
 from double.schema import Shape
 
 
@@ -12,22 +12,22 @@ class PatchError(Exception):
 
 def json_patch(body: Any, operations: list[dict[str, Any]]) -> Any:
     """The object after a JSON patch."""
-    body = copy.deepcopy(body)
+    body = copied(body)
     for operation in operations:
         parts = _pointer(operation["path"])
         op = operation["op"]
         if op in ("move", "copy"):
-            value = copy.deepcopy(_at(body, _pointer(operation["from"])))
+            value = copied(_at(body, _pointer(operation["from"])))
             if op == "move":
                 _take(body, _pointer(operation["from"]))
             _put(body, parts, value)
         elif op == "add":
-            _put(body, parts, copy.deepcopy(operation["value"]))
+            _put(body, parts, copied(operation["value"]))
         elif op == "remove":
             _take(body, parts)
         elif op == "replace":
             _take(body, parts)
-            _put(body, parts, copy.deepcopy(operation["value"]))
+            _put(body, parts, copied(operation["value"]))
         elif op == "test":
             if _at(body, parts) != operation["value"]:
                 raise PatchError(f"testing value {operation['path']} failed: test failed")
@@ -66,7 +66,7 @@ def _take(body: Any, parts: list[str]) -> None:
 def merge_patch(body: Any, patch: Any) -> Any:
     """The object after a merge patch: null takes a field out, a list replaces the list."""
     if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
+        return copied(patch)
     out = dict(body) if isinstance(body, dict) else {}
     for name, inner in patch.items():
         if inner is None:
@@ -79,9 +79,9 @@ def merge_patch(body: Any, patch: Any) -> Any:
 def strategic(shape: Shape, body: Any, patch: Any) -> Any:
     """The object after a strategic merge patch: lists with a merge key are merged by it."""
     if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
+        return copied(patch)
     if patch.get("$patch") == "replace":
-        return {name: copy.deepcopy(inner) for name, inner in patch.items() if name != "$patch"}
+        return {name: copied(inner) for name, inner in patch.items() if name != "$patch"}
     out = dict(body) if isinstance(body, dict) else {}
     if "$retainKeys" in patch:
         out = {name: inner for name, inner in out.items() if name in patch["$retainKeys"]}
@@ -102,12 +102,12 @@ def strategic(shape: Shape, body: Any, patch: Any) -> Any:
 
 def _strategic_list(shape: Shape, live: list[Any], patch: list[Any]) -> list[Any]:
     if "merge" not in str(shape.schema.get("x-kubernetes-patch-strategy", "")):
-        return copy.deepcopy(patch)
+        return copied(patch)
     key = shape.schema.get("x-kubernetes-patch-merge-key")
     if key is None:
         return live + [item for item in patch if item not in live]
     if any(item.get("$patch") == "replace" for item in patch):
-        return [copy.deepcopy(item) for item in patch if "$patch" not in item]
+        return [copied(item) for item in patch if "$patch" not in item]
     out = list(live)
     for item in patch:
         index = next((i for i, known in enumerate(out) if known.get(key) == item.get(key)), None)

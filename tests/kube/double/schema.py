@@ -4,11 +4,12 @@ A `Shape` is one node of a schema. Shapes of Kubernetes' own types come from Ope
 those of custom resources from structural schemas; the marks `x-kubernetes-*` are the same in both.
 """
 
-import copy
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from double.plain import copied
 
 VERSION = "1.33"
 """Of the Kubernetes that is played."""
@@ -131,7 +132,7 @@ class Shape:
         if isinstance(value, dict):
             for name, part in self.schema.get("properties", {}).items():
                 if name not in value and part.get("default") is not None and not self.core:
-                    value[name] = copy.deepcopy(part["default"])
+                    value[name] = copied(part["default"])
             for name, inner in value.items():
                 if isinstance(inner, dict | list) and self.declared(name):
                     self.field(name).fill(inner)

@@ -1,7 +1,6 @@
 """Create, replace, patch and apply, with what an API server does around them: versions, generations, defaults,
 managed fields, optimistic concurrency, the status subresource, dry runs."""
 
-import copy
 import random
 import uuid
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from double import managed, patch, refusal
 from double.admission import Admission
 from double.deletion import Deletion
 from double.kinds import Kind, of_definition
+from double.plain import copied
 from double.store import Body, Store, now
 
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
@@ -103,7 +103,7 @@ class Writer:
             except patch.PatchError as error:
                 message = f"the server rejected our request due to an error in our request: {error}"
                 raise refusal.Refusal(422, "Invalid", message) from None
-            body = copy.deepcopy(body)
+            body = copied(body)
             body["apiVersion"] = kind.api(write.version or kind.storage)
             return self._update(kind, live, body, write)
 
@@ -138,7 +138,8 @@ class Writer:
         body, entries = managed.apply(shape, {}, applied, _owner(kind, write, "Apply"), force=True)
         self._born(kind, body["metadata"])
         body = self.admission.admit(kind, write, body, None)
-        body["metadata"]["managedFields"] = entries
+        if entries:
+            body["metadata"]["managedFields"] = entries
         return body if write.dry_run else self._keep(kind, body)
 
     def delete(self, kind: Kind, namespace: str, name: str, options: Body) -> tuple[Body, bool]:
@@ -165,7 +166,7 @@ class Writer:
             raise refusal.bad_request(
                 f"the API version in the data ({wrong}) does not match the expected API version ({api})"
             )
-        body = copy.deepcopy(body) | {"apiVersion": api, "kind": kind.name}
+        body = copied(body) | {"apiVersion": api, "kind": kind.name}
         meta = body["metadata"]
         if kind.namespaced:
             if meta.setdefault("namespace", namespace) != namespace:
@@ -247,9 +248,9 @@ def _keep_half(kind: Kind, write: Write, body: Body, live: Body) -> None:
     if write.subresource == "status":
         for key in [key for key in body if key not in ("apiVersion", "kind", "metadata", "status")]:
             del body[key]
-        body |= {key: copy.deepcopy(value) for key, value in live.items() if key not in ("metadata", "status")}
+        body |= {key: copied(value) for key, value in live.items() if key not in ("metadata", "status")}
         if live:
-            body["metadata"] = copy.deepcopy(live["metadata"])
+            body["metadata"] = copied(live["metadata"])
         else:
             body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace") if key in body["metadata"]}
     elif kind.status:

@@ -1,0 +1,438 @@
+"""The KubeRay operator as a script, with the scheduler, the kubelet and Kueue as far as a RayJob meets them.
+
+    operator = Operator(api)               # with `start=OnRay(url, token)` entrypoints run for real
+    operator.settle()                      # everything goes as far as it can now; `with operator:` does it by itself
+    operator.clusters.blocked["a100"] = happenings.insufficient()    # pods of this group stay Pending
+    operator.clusters.refused["a100"] = happenings.over_quota("p")   # pods of this group cannot be created
+    operator.clusters.invalid["llm"] = "..."                         # of a RayCluster: only an Event tells
+    operator.invalid["llm-1"] = "..."      # of a RayJob: ValidationFailed
+    operator.queue_full = happenings.kueue_no_quota()                # jobs with a Kueue label stay suspended
+    operator.entry("llm-1").say("step 1/10"); operator.entry("llm-1").finish("FAILED")
+    operator.lose(pod); operator.lose_cluster("llm-1")
+
+The states and their order are those of v1.7, controllers/ray/rayjob_controller.go.
+"""
+
+import random
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from double.entrypoint import ENDED, Entrypoint, Scripted, Start
+from double.kubelet import Kubelet, time_now
+from double.podlogs import Log
+from double.raycluster import CREATED_BY, MANAGER, RayClusters, owner
+from double.store import Body
+
+if TYPE_CHECKING:
+    from double.api import ApiDouble
+
+FINALIZER = "ray.io/rayjob-finalizer"
+QUEUE = "kueue.x-k8s.io/queue-name"
+SUBMITTER = "ray-job-submitter"
+_TERMINAL = ("Complete", "Failed")
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Operator:
+    """Reconciles RayClusters and RayJobs of one API double."""
+
+    def __init__(self, api: "ApiDouble", *, start: Start | None = None, dashboard: str | None = None):
+        self.api = api
+        self.kubelet = Kubelet(api)
+        self.clusters = RayClusters(api, self.kubelet)
+        self.clusters.dashboard = dashboard
+        self.invalid: dict[str, str] = {}
+        """RayJob -> what its validation finds."""
+        self.queue_full: str | None = None
+        """Why Kueue admits nothing; None: it admits everything."""
+        self.hold: set[str] = set()
+        """RayJobs that stay as they are."""
+        self.start: Start = start or (lambda job, log: Scripted(log))
+        self.entries: dict[str, Entrypoint] = {}
+        """Ray jobs by RayJob name."""
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()
+        self.error: BaseException | None = None
+        """What ended the thread of `with operator:`."""
+
+    def __enter__(self) -> "Operator":
+        self.api.store.listeners.add(self._changed.set)
+        self._thread = threading.Thread(target=self._run, name="kuberay-operator", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._changed.set()
+        assert self._thread is not None
+        self._thread.join(timeout=30)
+        self.api.store.listeners.discard(self._changed.set)
+        if self.error is not None and exc[0] is None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._changed.wait(0.2)
+                self._changed.clear()
+                if not self._stopping.is_set():
+                    self.settle()
+        except BaseException as error:
+            self.error = error
+
+    def entry(self, job: str) -> Any:
+        """The entrypoint of a RayJob, once it was submitted: `Scripted` unless the test starts real ones."""
+        return self.entries[job]
+
+    def settle(self) -> None:
+        """Reconcile until nothing changes."""
+        with self._lock:
+            for _ in range(100):
+                before = self.api.store.version
+                for job in self.api.objects.all("rayjobs"):
+                    if job["metadata"]["name"] not in self.hold:
+                        self.reconcile(job)
+                for cluster in self.api.objects.all("rayclusters"):
+                    self.clusters.reconcile(cluster)
+                if self.api.store.version == before:
+                    return
+        raise AssertionError("the operator does not come to rest")
+
+    def lose(self, pod: Body, *, interrupted: bool = True) -> None:
+        """A pod is lost with its node; the operator makes another."""
+        self.kubelet.lost(pod, interrupted=interrupted)
+
+    def lose_cluster(self, name: str, namespace: str = "training") -> None:
+        """All pods of a RayJob's cluster are lost at once, and its Ray job with them: the submitter cannot go on."""
+        with self._lock:
+            job = self.api.objects.get("rayjobs", name, namespace)
+            entry = self.entries.pop(name, None)
+            if isinstance(entry, Scripted):
+                entry.finish("FAILED", "Job supervisor actor died unexpectedly.")
+            elif entry is not None:
+                getattr(entry, "forget", entry.stop)()
+            for cluster in self.api.objects.all("rayclusters", namespace):
+                if cluster["metadata"]["name"] == job["status"].get("rayClusterName"):
+                    for pod in self.clusters.pods(cluster):
+                        self.kubelet.lost(pod)
+            self._end_submitter(job, 1)
+            text = "Job has reached the specified backoff limit"
+            message = f"Job submission has failed. Reason: BackoffLimitExceeded. Message: {text}"
+            self._set(job, jobDeploymentStatus="Failed", reason="SubmissionFailed", message=message)
+
+    def reconcile(self, job: Body) -> None:
+        """One round for a RayJob."""
+        meta, spec, status = job["metadata"], job["spec"], job.get("status") or {}
+        if meta.get("deletionTimestamp"):
+            return self._deleted(job)
+        if meta["name"] in self.invalid:
+            return self._invalid(job, self.invalid[meta["name"]])
+        if QUEUE in (meta.get("labels") or {}) and status.get("jobDeploymentStatus") not in _TERMINAL:
+            job = self._queue(job)
+            spec = job["spec"]
+        state = status.get("jobDeploymentStatus", "")
+        if spec.get("suspend") and state in ("Initializing", "Running"):
+            return self._set(job, jobDeploymentStatus="Suspending")
+        match state:
+            case "":
+                self._initialise(job)
+            case "Initializing":
+                self._initialising(job)
+            case "Running":
+                self._running(job)
+            case "Suspending" | "Retrying":
+                self._release(job)
+            case "Suspended":
+                if not spec.get("suspend"):
+                    self._set(job, jobStatus="", jobDeploymentStatus="")
+            case "Complete" | "Failed":
+                self._after(job)
+        return None
+
+    def _set(self, job: Body, **changes: Any) -> None:
+        """Write the status; None takes a field out."""
+        status = {**(job.get("status") or {}), **changes}
+        if changes.get("jobDeploymentStatus") in _TERMINAL:
+            status["endTime"] = time_now()
+            self._count(job, status)
+        status["observedGeneration"] = job["metadata"]["generation"]
+        kept = {name: value for name, value in status.items() if value is not None}
+        self.api.objects.set_status(job, kept, manager=MANAGER)
+
+    def _count(self, job: Body, status: Body) -> None:
+        status["failed"] = (status.get("failed") or 0) + (status["jobDeploymentStatus"] == "Failed")
+        status["succeeded"] = (status.get("succeeded") or 0) + (status.get("jobStatus") == "SUCCEEDED")
+        limit = job["spec"].get("backoffLimit") or 0
+        again = status["jobDeploymentStatus"] == "Failed" and status["failed"] < limit + 1
+        if again and status.get("reason") not in ("DeadlineExceeded", "JobStatusCheckTimeoutExceeded"):
+            status["jobDeploymentStatus"] = "Retrying"
+            del status["endTime"]
+
+    def _tell(self, body: Body, reason: str, message: str, *, type: str = "Normal") -> None:
+        self.api.event(body, reason, message, type=type, source="rayjob-controller")
+
+    def _invalid(self, job: Body, message: str) -> None:
+        if (job.get("status") or {}).get("message") == message:
+            return
+        meta = job["metadata"]
+        text = f"{meta['namespace']}/{meta['name']}: {message}"
+        self._tell(job, "InvalidRayJobSpec", text, type="Warning")
+        self._set(job, jobDeploymentStatus="ValidationFailed", reason="ValidationFailed", message=message)
+
+    def _initialise(self, job: Body) -> None:
+        meta, spec, status = job["metadata"], job["spec"], job.get("status") or {}
+        if FINALIZER not in (meta.get("finalizers") or ()):
+            finalizers = [*(meta.get("finalizers") or ()), FINALIZER]
+            job = self.api.objects.patch(job, {"metadata": {"finalizers": finalizers}}, manager=MANAGER)
+        suffix = "".join(random.choices(_LETTERS, k=5))
+        selected = (spec.get("clusterSelector") or {}).get("ray.io/cluster")
+        self._set(
+            job,
+            jobId=status.get("jobId") or spec.get("jobId") or f"{meta['name']}-{suffix}",
+            rayClusterName=status.get("rayClusterName") or selected or f"{meta['name']}-{suffix}",
+            jobStatus="",
+            jobDeploymentStatus="Initializing",
+            startTime=time_now(),
+        )
+
+    def _initialising(self, job: Body) -> None:
+        if self._past(job, "preRunningDeadlineSeconds"):
+            seconds = job["spec"]["preRunningDeadlineSeconds"]
+            text = f"The RayJob did not reach the Running state within {seconds} seconds (preRunningDeadlineSeconds)"
+            return self._set(job, jobDeploymentStatus="Failed", reason="PreRunningDeadlineExceeded", message=text)
+        cluster = self._cluster(job)
+        if cluster is None:
+            return None
+        state = (cluster.get("status") or {}).get("state")
+        if state != "ready":
+            seen = cluster.get("status") or {}
+            if seen and seen != job["status"].get("rayClusterStatus"):
+                self._set(job, rayClusterStatus=seen)
+            return None
+        meta = cluster["metadata"]
+        url = f"{meta['name']}-head-svc.{meta['namespace']}.svc.cluster.local:8265"
+        if job["spec"].get("submissionMode", "K8sJobMode") == "K8sJobMode":
+            self._submitter(job, url)
+        self._set(job, dashboardURL=url, jobDeploymentStatus="Running", rayClusterStatus=cluster["status"])
+        return None
+
+    def _cluster(self, job: Body) -> Body | None:
+        meta, spec = job["metadata"], job["spec"]
+        name = job["status"]["rayClusterName"]
+        if name in self.api.objects.names("rayclusters", meta["namespace"]):
+            return self.api.objects.get("rayclusters", name, meta["namespace"])
+        if spec.get("clusterSelector"):
+            text = f"RayCluster {meta['namespace']}/{name} set in the clusterSelector is not found. "
+            text += "It must be created manually"
+            if not any(one["message"] == text for one in self.api.objects.all("events", meta["namespace"])):
+                self._tell(job, "RayClusterNotFound", text, type="Warning")
+            return None
+        labels = {**(meta.get("labels") or {}), "ray.io/originated-from-cr-name": meta["name"]}
+        labels |= {"ray.io/originated-from-crd": "RayJob"}
+        labels.pop(QUEUE, None)
+        place = {"name": name, "namespace": meta["namespace"], "labels": labels, "ownerReferences": [owner(job)]}
+        place["annotations"] = dict(meta.get("annotations") or {})
+        body = {
+            "apiVersion": job["apiVersion"],
+            "kind": "RayCluster",
+            "metadata": place,
+            "spec": spec["rayClusterSpec"],
+        }
+        made = self.api.objects.put(body, manager=MANAGER)
+        self._tell(job, "CreatedRayCluster", f"Created RayCluster {meta['namespace']}/{name}")
+        return made
+
+    def _submitter(self, job: Body, url: str) -> None:
+        """The Job whose pod submits, and the pod that the Job controller makes."""
+        meta = job["metadata"]
+        if meta["name"] in self.api.objects.names("jobs.batch", meta["namespace"]):
+            return
+        template = job["spec"].get("submitterPodTemplate") or {
+            "spec": {"containers": [{"name": SUBMITTER, "image": "ray"}]}
+        }
+        spec = {"restartPolicy": "Never", **template["spec"]}
+        variables = [
+            {"name": "RAY_DASHBOARD_ADDRESS", "value": url},
+            {"name": "RAY_JOB_SUBMISSION_ID", "value": job["status"]["jobId"]},
+        ]
+        first = dict(spec["containers"][0])
+        first["env"] = [*(first.get("env") or ()), *variables]
+        spec["containers"] = [first, *spec["containers"][1:]]
+        labels = {"ray.io/originated-from-cr-name": meta["name"], "ray.io/originated-from-crd": "RayJob"} | CREATED_BY
+        del labels["app.kubernetes.io/name"]
+        place = {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner(job)],
+        }
+        limit = (job["spec"].get("submitterConfig") or {}).get("backoffLimit", 2)
+        inner = {"metadata": {"labels": labels}, "spec": spec}
+        body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": place}
+        made = self.api.objects.put({**body, "spec": {"backoffLimit": limit, "template": inner}}, manager=MANAGER)
+        self._tell(job, "CreatedRayJobSubmitter", f"Created Kubernetes Job {meta['namespace']}/{meta['name']}")
+        self._submitter_pod(made)
+
+    def _submitter_pod(self, made: Body) -> Body:
+        meta, template = made["metadata"], made["spec"]["template"]
+        labels = {
+            **template["metadata"]["labels"],
+            "job-name": meta["name"],
+            "batch.kubernetes.io/job-name": meta["name"],
+        }
+        place = {"generateName": f"{meta['name']}-", "namespace": meta["namespace"], "labels": labels}
+        place["ownerReferences"] = [owner(made)]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": place, "spec": template["spec"]}
+        return self.api.objects.put(pod, manager="kube-controller-manager")
+
+    def submitters(self, job: str, namespace: str = "training") -> list[Body]:
+        """The pods that submit a RayJob, the oldest first."""
+        found = [
+            pod
+            for pod in self.api.objects.all("pods", namespace)
+            if (pod["metadata"].get("labels") or {}).get("job-name") == job
+        ]
+        return sorted(found, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+
+    def log(self, job: Body) -> Log:
+        """Where the driver's log is shown: the submitter's pod; without one, nowhere that Kubernetes knows."""
+        meta = job["metadata"]
+        pods = self.submitters(meta["name"], meta["namespace"])
+        return self.api.logs[f"{meta['namespace']}/{pods[-1]['metadata']['name']}"] if pods else Log()
+
+    def _running(self, job: Body) -> None:
+        if self._past(job, "activeDeadlineSeconds"):
+            start, seconds = job["status"]["startTime"], job["spec"]["activeDeadlineSeconds"]
+            text = (
+                f"The RayJob has passed the activeDeadlineSeconds. StartTime: {start}. ActiveDeadlineSeconds: {seconds}"
+            )
+            self._stop(job)
+            return self._set(job, jobDeploymentStatus="Failed", reason="DeadlineExceeded", message=text)
+        meta = job["metadata"]
+        if meta["name"] not in self.entries:
+            for pod in self.submitters(meta["name"], meta["namespace"]):
+                if "submitter" in self.clusters.blocked:
+                    return self.kubelet.unschedulable(pod, self.clusters.blocked["submitter"]) and None
+                self.kubelet.running(pod)
+            self.entries[meta["name"]] = self.start(job, self.log(job))
+        state = self.entries[meta["name"]].state()
+        changes: Body = {"jobStatus": state.status, "message": state.message}
+        times = {"startTime": state.started, "endTime": state.ended}
+        changes["rayJobInfo"] = {name: _time(value) for name, value in times.items() if value}
+        if state.status in ENDED:
+            self.log(job).close()
+            self._end_submitter(job, 0 if state.status == "SUCCEEDED" else 1)
+            failed = state.status == "FAILED"
+            changes |= {"jobDeploymentStatus": "Failed" if failed else "Complete"}
+            changes |= {"reason": "AppFailed"} if failed else {}
+        if any(job["status"].get(name) != value for name, value in changes.items()):
+            self._set(job, **changes)
+        return None
+
+    def _end_submitter(self, job: Body, code: int) -> None:
+        meta = job["metadata"]
+        for pod in self.submitters(meta["name"], meta["namespace"]):
+            if pod["status"].get("phase") in ("Pending", "Running"):
+                self.kubelet.ended(pod, code)
+                self.api.logs[f"{meta['namespace']}/{pod['metadata']['name']}"].close()
+        if meta["name"] in self.api.objects.names("jobs.batch", meta["namespace"]):
+            made = self.api.objects.get("jobs.batch", meta["name"], meta["namespace"])
+            condition = {"type": "Failed" if code else "Complete", "status": "True", "lastTransitionTime": time_now()}
+            if code:
+                text = "Job has reached the specified backoff limit"
+                condition |= {"reason": "BackoffLimitExceeded", "message": text}
+            self.api.objects.set_status(made, {"conditions": [condition]}, manager="kube-controller-manager")
+
+    def _past(self, job: Body, field: str) -> bool:
+        seconds, start = job["spec"].get(field), job["status"].get("startTime")
+        if not seconds or not start:
+            return False
+        return (datetime.now(UTC) - datetime.fromisoformat(start)).total_seconds() > seconds
+
+    def _stop(self, job: Body) -> None:
+        entry = self.entries.pop(job["metadata"]["name"], None)
+        if entry is not None and entry.state().status not in ENDED:
+            entry.stop()
+
+    def _remove(self, job: Body) -> None:
+        """Cluster and submitter go."""
+        meta, status = job["metadata"], job["status"]
+        name = status.get("rayClusterName")
+        if not job["spec"].get("clusterSelector") and name in self.api.objects.names("rayclusters", meta["namespace"]):
+            self.api.objects.delete(self.api.objects.get("rayclusters", name, meta["namespace"]))
+            self._tell(job, "DeletedRayCluster", f"Deleted cluster {meta['namespace']}/{name}")
+
+    def _release(self, job: Body) -> None:
+        meta = job["metadata"]
+        self._stop(job)
+        self._remove(job)
+        if meta["name"] in self.api.objects.names("jobs.batch", meta["namespace"]):
+            self.api.objects.delete(self.api.objects.get("jobs.batch", meta["name"], meta["namespace"]))
+        state = "Suspended" if job["status"]["jobDeploymentStatus"] == "Suspending" else ""
+        cleared = ("rayClusterStatus", "rayClusterName", "dashboardURL", "jobId", "message", "reason", "rayJobInfo")
+        self._set(job, **dict.fromkeys(cleared), jobStatus="", jobDeploymentStatus=state)
+
+    def _deleted(self, job: Body) -> None:
+        self._stop(job)
+        left = [name for name in job["metadata"].get("finalizers") or () if name != FINALIZER]
+        if left != job["metadata"].get("finalizers"):
+            self.api.objects.patch(job, {"metadata": {"finalizers": left}}, manager=MANAGER)
+
+    def _after(self, job: Body) -> None:
+        """What goes after the end: the cluster, at once or later (`shutdownAfterJobFinishes`, deletion rules)."""
+        spec, status = job["spec"], job["status"]
+        ended = datetime.fromisoformat(status["endTime"]).timestamp()
+        if spec.get("shutdownAfterJobFinishes") and time.time() >= ended + spec.get("ttlSecondsAfterFinished", 0):
+            self._remove(job)
+        for rule in (spec.get("deletionStrategy") or {}).get("deletionRules") or ():
+            when = rule["condition"]
+            met = when.get("jobStatus") == status.get("jobStatus")
+            met = met or when.get("jobDeploymentStatus") == status["jobDeploymentStatus"]
+            if met and time.time() >= ended + when.get("ttlSeconds", 0):
+                if rule["policy"] == "DeleteCluster":
+                    self._remove(job)
+                elif rule["policy"] == "DeleteSelf":
+                    return self.api.objects.delete(job)
+        return None
+
+    def _queue(self, job: Body) -> Body:
+        """Kueue: a Workload beside the job, which is suspended until there is quota."""
+        meta = job["metadata"]
+        name = f"rayjob-{meta['name']}-{meta['uid'][:5]}"
+        if name not in self.api.objects.names("workloads", meta["namespace"]):
+            job = self.api.objects.patch(job, {"spec": {"suspend": True}}, manager="kueue")
+            head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+            pods = [{"name": "head", "count": 1, "template": {"spec": head["spec"]}}]
+            place = {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner(job)]}
+            body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": place}
+            queue = meta["labels"][QUEUE]
+            self.api.objects.put({**body, "spec": {"queueName": queue, "podSets": pods}}, manager="kueue")
+        workload = self.api.objects.get("workloads", name, meta["namespace"])
+        reserved = self.queue_full is None
+        reason, text = ("QuotaReserved", "Quota reserved in ClusterQueue") if reserved else ("Pending", self.queue_full)
+        condition = {"type": "QuotaReserved", "status": str(reserved), "reason": reason, "message": text}
+        known = (workload.get("status") or {}).get("conditions") or [{}]
+        if {key: known[0].get(key) for key in condition} != condition:
+            conditions = [{**condition, "lastTransitionTime": time_now()}]
+            if reserved:
+                admitted = {
+                    "type": "Admitted",
+                    "status": "True",
+                    "reason": "Admitted",
+                    "message": "The workload is admitted",
+                }
+                conditions.append({**admitted, "lastTransitionTime": time_now()})
+            else:
+                self.api.event(workload, "Pending", str(text), type="Warning", source="kueue-admission")
+            self.api.objects.set_status(workload, {"conditions": conditions}, manager="kueue")
+        if bool(job["spec"].get("suspend")) == reserved:
+            job = self.api.objects.patch(job, {"spec": {"suspend": not reserved}}, manager="kueue")
+        return job
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
