@@ -8,6 +8,7 @@ from raytrain_eks.cli.outcome import Failure, Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from raytrain_eks.lint import Finding
     from raytrain_eks.manifests.bundle import Bundle
     from raytrain_eks.plan.cluster import ClusterPlan
     from raytrain_eks.spec.problem import Problem
@@ -44,14 +45,26 @@ def problems(document: "Document") -> "Iterator[Problem]":
             yield Problem(path=path, rule=f"{finding.reason} ({finding.rule})", fix=finding.fix, file=document.file)
 
 
-def refuse_what_cannot_run(plan: "ClusterPlan", bundle: "Bundle") -> list[str]:
+def refuse_what_cannot_run(
+    plan: "ClusterPlan", bundle: "Bundle", consequence: str = "nothing was rendered"
+) -> list[str]:
     """Lint the whole bundle. Raises Failure (exit 3) for errors; returns the warnings, as text."""
     from raytrain_eks.lint import lint_objects
     from raytrain_eks.lint.of_cluster import settings
 
-    found = lint_objects(bundle.bodies, settings(plan))
+    return _warnings(lint_objects(bundle.bodies, settings(plan)), consequence)
+
+
+def refuse_findings(documents: "list[Document]", consequence: str) -> list[str]:
+    """Lint objects that were rendered already. Raises Failure (exit 3) for errors; returns the warnings, as text."""
+    from raytrain_eks.lint import lint
+
+    return _warnings(lint(documents), consequence)
+
+
+def _warnings(found: "list[Finding]", consequence: str) -> list[str]:
     errors = [str(finding) for finding in found if finding.severity == "error"]
     if errors:
         count = f"{len(errors)} finding{'s' if len(errors) != 1 else ''}"
-        raise Failure("\n".join([*errors, f"{count}: this cannot run, so nothing was rendered"]), Outcome.FINDINGS)
+        raise Failure("\n".join([*errors, f"{count}: this cannot run, so {consequence}"]), Outcome.FINDINGS)
     return [str(finding) for finding in found]

@@ -1,8 +1,10 @@
-"""`raytrain-eks diff OLD NEW`: what changed between two cluster files or two bundles, by meaning.
+"""`raytrain-eks diff`: what changed, by meaning, between two cluster files or bundles, or between one and a cluster.
 
-Each side is a cluster file, a file of Kubernetes objects, or a folder of such files. Two cluster files are compared as
-files, or as what they render to with `--rendered`; a cluster file against a bundle is rendered first.
-Exit codes: 0 no difference, 1 differences, 2 wrong usage or a file that cannot be read, 3 problems in a file.
+A side is a cluster file, a file of Kubernetes objects, or a folder of such files. Two cluster files are compared as
+files, or as what they render to with `--rendered`; a cluster file against a bundle is rendered first. One side alone is
+compared with what the Kubernetes cluster has: what `apply` would change there, and what it would leave behind.
+Exit codes, as of diff(1) and `kubectl diff`: 0 no difference, 1 differences, 2 wrong usage or a file that cannot be
+read, 3 problems in a file, 4 the cluster is unreachable or does not allow it.
 """
 
 import json
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from raytrain_eks.cli import bundles
+from raytrain_eks.cli import given as files
+from raytrain_eks.cli import kube_options
 from raytrain_eks.cli import output as out
 
 if TYPE_CHECKING:
@@ -23,38 +26,46 @@ DIFFERENT = 1
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "reordered": "~"}
 
 
-@click.command(help="Compare two cluster files or bundles by meaning: 1024Mi equals 1Gi. Exit 1: they differ.")
-@click.argument("old", type=click.Path(exists=True))
-@click.argument("new", type=click.Path(exists=True))
+HELP = """Compare two cluster files or bundles by meaning: 1024Mi equals 1Gi. One alone is compared with what the
+Kubernetes cluster has. Exit 1: they differ."""
+
+
+@click.command(help=HELP)
+@click.argument("old", metavar="FILE | OLD NEW", type=click.Path())
+@click.argument("new", metavar="", type=click.Path(exists=True), required=False)
+@kube_options.options
 @click.option("--rendered", is_flag=True, help="Compare what two cluster files render to, instead of the files.")
 @out.option()
-def command(old: str, new: str, rendered: bool, output: str) -> int:
-    from raytrain_eks.manifests import compare
-
-    before, after = _documents(Path(old)), _documents(Path(new))
-    specs = [_is_spec(side) for side in (before, after)]
-    if all(specs) and not rendered:
-        changes = compare.trees(_spec(before[0]), _spec(after[0]))
+def command(old: str, new: str | None, where: dict[str, Any], rendered: bool, output: str) -> int:
+    if new is None:
+        if rendered:
+            raise click.UsageError("--rendered is for two files; one file is always rendered")
+        changes = _against_cluster(old, where)
+    elif any(where.values()):
+        raise click.UsageError("two files are compared without a cluster; leave NEW out to compare OLD with one")
     else:
-        changes = compare.bundles(_objects(before), _objects(after))
+        changes = _of_files(old, new, rendered)
     _write(output, changes)
     return DIFFERENT if changes else 0
 
 
-def _documents(path: Path) -> "list[Document]":
-    """Every YAML document of a file, or of a folder's files in the order of their names. Raises SpecError, OSError."""
-    from raytrain_eks.spec.load import text_of
-    from raytrain_eks.spec.source import read_documents
+def _of_files(old: str, new: str, rendered: bool) -> "list[Change]":
+    from raytrain_eks.manifests import compare
 
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml", ".json"))
-    return [found for file in files for found in read_documents(text_of(file.read_bytes(), str(file)), str(file))]
+    before, after = files.documents(Path(old)), files.documents(Path(new))
+    if files.is_spec(before) and files.is_spec(after) and not rendered:
+        return compare.trees(_spec(before[0]), _spec(after[0]))
+    return compare.bundles(files.objects(before), files.objects(after))
 
 
-def _is_spec(documents: "list[Document]") -> bool:
-    data = documents[0].data if len(documents) == 1 else None
-    return isinstance(data, dict) and data.get("kind") == "Cluster" and "apiVersion" not in data
+def _against_cluster(file: str, where: dict[str, Any]) -> "list[Change]":
+    from raytrain_eks.kube import compare
+
+    found = files.read(files.documents(file), file)
+    with kube_options.client_of(where) as client:
+        click.echo(f"{file} against {client.context} ({client.server})", err=True)
+        client.version()
+        return list(compare.changes(client, found.bodies, found.cluster, lambda text: click.echo(text, err=True)))
 
 
 def _spec(document: "Document") -> Any:
@@ -62,19 +73,6 @@ def _spec(document: "Document") -> Any:
     from raytrain_eks.spec.load import of_document
 
     return of_document(document, expect="Cluster").model_dump(mode="json")
-
-
-def _objects(documents: "list[Document]") -> list[dict[str, Any]]:
-    if _is_spec(documents):
-        return bundles.from_document(documents[0])[1].bodies
-    found: list[dict[str, Any]] = []
-    for document in documents:
-        data = document.data
-        if isinstance(data, dict) and data.get("kind") == "List":
-            found += [item for item in data.get("items") or [] if isinstance(item, dict)]
-        elif isinstance(data, dict) and data.get("kind") != "Kustomization":
-            found.append(data)
-    return found
 
 
 def _write(form: str, changes: "list[Change]") -> None:

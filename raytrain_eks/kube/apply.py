@@ -65,16 +65,16 @@ def apply(
     failed: list[Result] = []
     lost: set[str] = set()
     made: set[str] = set()
-    for body in order.in_order(bodies):
+    for body in map(client.placed, order.in_order(bodies)):
         if reason := _waits(body, failed, lost):
-            yield _result(body, "skipped", reason)
+            yield result(body, "skipped", reason)
             continue
         try:
             found = _one(client, body, force=force, dry_run=dry_run)
         except (Conflict, Forbidden, Invalid, NotFound, MissingKind) as error:
-            found = _result(body, "failed", str(error), code=error.code)
+            found = result(body, "failed", str(error), code=error.code)
             if dry_run and isinstance(error, NotFound | MissingKind) and _needs(body) & made:
-                found = _result(body, "created", f"not checked by the API: {_first(body, made)} is not there yet")
+                found = result(body, "created", f"not checked by the API: {_first(body, made)} is not there yet")
         if found.outcome == "failed":
             failed.append(found)
             lost |= _gives(body)
@@ -138,10 +138,10 @@ def _one(client: "Client", body: dict[str, Any], *, force: bool, dry_run: bool) 
             after, created = _sent(client, sent, force=force, dry_run=dry_run)
         except Conflict as error:
             if error.owned or attempt == ROUNDS:
-                raise Conflict(_taken(body, error), owned=error.owned, reason=error.reason) from None
+                raise Conflict(_taken(error), owned=error.owned, reason=error.reason) from None
             continue
         same = live is not None and not created and _unchanged(live, after, dry_run)
-        return _result(body, "created" if created else "unchanged" if same else "configured", body_after=after)
+        return result(body, "created" if created else "unchanged" if same else "configured", body_after=after)
     raise AssertionError("the last round returns or raises")
 
 
@@ -150,13 +150,9 @@ def _sent(client: "Client", body: dict[str, Any], *, force: bool, dry_run: bool)
         return client.apply(body, force=force, dry_run=dry_run)
     except Conflict as error:
         scaling = bool(error.owned) and "resourceVersion" in body["metadata"]
-        if not scaling or not all(each.field == scaled.FIELD and _scales(each.owner) for each in error.owned):
+        if not scaling or not all(each.field == scaled.FIELD and scaled.writes(each.owner) for each in error.owned):
             raise
         return client.apply(body, force=True, dry_run=dry_run)
-
-
-def _scales(owner: str) -> bool:
-    return owner.partition(" ")[0] in scaled.WRITERS
 
 
 def _refuse_foreign(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> None:
@@ -164,8 +160,7 @@ def _refuse_foreign(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> 
     owner, own = part_of(live or {}), part_of(body)
     if live is not None and owner and own and owner != own:
         raise Conflict(
-            f"{body['kind']}/{body['metadata']['name']} belongs to the cluster file of {owner}\n"
-            f"  leave it out of this file, or take it over: --force-conflicts"
+            f"it belongs to the cluster file of {owner}\nleave it out of this file, or take it over: --force-conflicts"
         )
 
 
@@ -175,12 +170,12 @@ def part_of(body: Mapping[str, Any]) -> str | None:
     return str(labels[PART_OF]) if labels.get(MANAGED_BY) == OURS and labels.get(PART_OF) else None
 
 
-def _taken(body: Mapping[str, Any], error: Conflict) -> str:
+def _taken(error: Conflict) -> str:
     if not error.owned:
         return str(error)
-    lines = [f"  {each.field}: is {each.owner}'s" for each in error.owned]
-    head = f"{body['kind']}/{body['metadata']['name']}: others own what this would change"
-    return "\n".join([head, *lines, "  let them keep it and leave it out here, or take it: --force-conflicts"])
+    lines = [f"{each.field} is {each.owner}'s" for each in error.owned]
+    head = "others own what this would change:"
+    return "\n".join([head, *lines, "let them keep it and leave it out here, or take it: --force-conflicts"])
 
 
 def _unchanged(live: Mapping[str, Any], after: Mapping[str, Any], dry_run: bool) -> bool:
@@ -196,7 +191,7 @@ def meaning(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in ("metadata", "status")} | {"metadata": metadata}
 
 
-def _result(
+def result(
     body: Mapping[str, Any],
     outcome: str,
     reason: str = "",
@@ -204,6 +199,7 @@ def _result(
     code: int = 0,
     body_after: Mapping[str, Any] | None = None,
 ) -> Result:
+    """The result of an object."""
     metadata = body["metadata"]
     place = (str(body["apiVersion"]), str(body["kind"]), metadata.get("namespace"), str(metadata["name"]))
     return Result(*place, outcome, reason, code, body_after or {})

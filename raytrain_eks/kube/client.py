@@ -320,6 +320,15 @@ class Client:
 
     # Where an object lies
 
+    def placed(self, body: Mapping[str, Any]) -> Body:
+        """The object with the namespace that it would get; as it is when its kind is not served."""
+        try:
+            found, where, _ = self._of(body)
+        except MissingKind:
+            return dict(body)
+        metadata = {key: value for key, value in body["metadata"].items() if key != "namespace"}
+        return dict(body) | {"metadata": metadata | ({"namespace": where} if found.namespaced else {})}
+
     def _place(self, api_version: str, kind: str, namespace: str | None) -> tuple[Kind, str | None]:
         found = self.kind(api_version, kind)
         if not found.namespaced or namespace == ALL:

@@ -15,6 +15,11 @@ FIELD = ".spec.workerGroupSpecs"
 _CARRIED = ("replicas", "scaleStrategy")
 
 
+def writes(owner: str) -> bool:
+    """Whether a field manager, as a conflict names it, is the autoscaler or the operator."""
+    return owner.partition(" ")[0] in WRITERS
+
+
 def carried(body: dict[str, Any], live: Mapping[str, Any] | None) -> dict[str, Any]:
     """The object to be applied, with the autoscaler's numbers of the live one; itself when there are none."""
     if body["kind"] != "RayCluster" or live is None or not body["spec"].get("enableInTreeAutoscaling"):

@@ -1,0 +1,93 @@
+"""What a FILE argument holds: a cluster file, or Kubernetes objects that were rendered already.
+
+A folder stands for all YAML and JSON files in it, `-` for standard input.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raytrain_eks.cli import bundles
+from raytrain_eks.cli.outcome import Failure, Outcome
+
+if TYPE_CHECKING:
+    from raytrain_eks.spec.source import Document
+
+Bodies = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Objects, and what is to be said about them."""
+
+    bodies: Bodies
+    cluster: str | None = None
+    """The name of the cluster file; None for objects."""
+    remarks: tuple[str, ...] = ()
+    """Warnings of lint and notes of the bundle."""
+
+
+def documents(path: str | Path) -> "list[Document]":
+    """Every YAML document of a file, of a folder's files in the order of their names, or of standard input.
+
+    Raises SpecError, OSError.
+    """
+    from raytrain_eks.spec.load import text_of
+    from raytrain_eks.spec.source import read_documents
+
+    if str(path) == "-":
+        content = sys.stdin.buffer.read() if sys.stdin else b""
+        return list(read_documents(text_of(content, "(stdin)"), "(stdin)"))
+    files = [Path(path)]
+    if files[0].is_dir():
+        files = sorted(file for file in files[0].rglob("*") if file.suffix in (".yaml", ".yml", ".json"))
+    return [found for file in files for found in read_documents(text_of(file.read_bytes(), str(file)), str(file))]
+
+
+def is_spec(found: "list[Document]") -> bool:
+    """Whether this is a cluster file."""
+    data = found[0].data if len(found) == 1 else None
+    return isinstance(data, dict) and data.get("kind") == "Cluster" and "apiVersion" not in data
+
+
+def objects(found: "list[Document]") -> Bodies:
+    """The objects of documents; of a cluster file those that it renders to. Raises SpecError."""
+    if is_spec(found):
+        return bundles.from_document(found[0])[1].bodies
+    bodies: Bodies = []
+    for document in found:
+        data = document.data
+        if isinstance(data, dict) and data.get("kind") == "List":
+            bodies += [item for item in data.get("items") or [] if isinstance(item, dict)]
+        elif isinstance(data, dict) and data.get("kind") != "Kustomization":
+            bodies.append(data)
+    return bodies
+
+
+def read(found: "list[Document]", path: str) -> Given:
+    """What documents hold, checked for its form alone. Raises Failure (exit 3), SpecError."""
+    if is_spec(found):
+        plan, bundle = bundles.from_document(found[0])
+        return Given(bundle.bodies, plan.cluster.name, tuple(f"note: {note}" for note in bundle.notes))
+    bodies = objects(found)
+    for body in bodies:
+        metadata = body.get("metadata")
+        named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str) and bool(metadata["name"])
+        if not (isinstance(body.get("apiVersion"), str) and isinstance(body.get("kind"), str) and named):
+            what = f"{path}: a document of it is neither a cluster file nor a Kubernetes object with a name"
+            raise Failure(f"{what}\n  it needs apiVersion, kind and metadata.name", Outcome.FINDINGS)
+    if not bodies:
+        raise Failure(f"{path}: no Kubernetes object is in it", Outcome.FINDINGS)
+    return Given(bodies)
+
+
+def given(path: str, consequence: str) -> Given:
+    """What a file holds, linted. Raises Failure (exit 3), SpecError, OSError."""
+    found = documents(path)
+    unchecked = read(found, path)
+    if is_spec(found):
+        remarks = bundles.refuse_what_cannot_run(*bundles.from_document(found[0]), consequence)
+    else:
+        remarks = bundles.refuse_findings(found, consequence)
+    return replace(unchecked, remarks=(*remarks, *unchecked.remarks))
