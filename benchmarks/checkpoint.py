@@ -4,6 +4,7 @@
 
 Prints a table on stderr and one JSON document on stdout. Every round runs ours and each peer once, one after the other
 in a different order, so that a machine that is busy for a while is busy for all of them; ratios are of medians.
+`cpu_ratio` is that of processor seconds, of all threads, which another's work on the machine moves less.
 """
 
 import argparse
@@ -35,26 +36,41 @@ def state(megabytes: int) -> dict[str, Any]:
     return {f"layer{number}": torch.randn(2500, 1000, generator=generator) for number in range(megabytes // 10)}
 
 
-def in_turns(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
+class Taken(list[float]):
+    """Seconds of each round; `cpu`: the processor seconds that this process spent in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cpu: list[float] = []
+
+
+def in_turns(runs: dict[str, Run], rounds: int) -> dict[str, Taken]:
     """Seconds of each, `rounds` times, in turns; a first round that warms caches is left out. A run may return its own
     measure instead of its wall time."""
-    taken: dict[str, list[float]] = {name: [] for name in runs}
+    taken = {name: Taken() for name in runs}
     for number in range(rounds + 1):
         names = list(runs)
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            began = time.perf_counter()
+            began, processor = time.perf_counter(), time.process_time()
             result = runs[name]()
             seconds = result if isinstance(result, float) else time.perf_counter() - began
             if number:
                 taken[name].append(seconds)
+                taken[name].cpu.append(time.process_time() - processor)
     return taken
 
 
-def row(what: str, ours: list[float], peer: list[float], beside: str, target: float | None = None) -> dict[str, Any]:
-    """One line: medians in seconds, their ratio, and what the ratio should be at most."""
+def row(
+    what: str, ours: list[float], peer: list[float], beside: str, target: float | None = None, *, cpu: bool = False
+) -> dict[str, Any]:
+    """One line: medians in seconds, their ratio, and what the ratio should be at most; with `cpu` also the ratio of
+    processor seconds of the runs."""
     mine, theirs = statistics.median(ours), statistics.median(peer)
     found = {"what": what, "ours_s": round(mine, 4), "beside": beside, "peer_s": round(theirs, 4)}
-    return found | {"ratio": round(mine / theirs, 3), "target": target, "best_ratio": round(min(ours) / min(peer), 3)}
+    found |= {"ratio": round(mine / theirs, 3), "target": target, "best_ratio": round(min(ours) / min(peer), 3)}
+    if cpu and isinstance(ours, Taken) and isinstance(peer, Taken):
+        found["cpu_ratio"] = round(statistics.median(ours.cpu) / statistics.median(peer.cpu), 3)
+    return found
 
 
 def process_group() -> None:
@@ -146,7 +162,10 @@ def saving(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any]
     yield row("stall of a save", taken["ours"], taken["copy"], "one copy of the state", 1.2)
     for peer in ("torch.save", "dcp.save", "dcp.async_save"):
         yield row("stall of a save", taken["ours"], taken[peer], peer)
-    yield row("time to durable, with checksums", durable[1:], taken["dcp.save"], "dcp.save", 1.25)
+    whole_save = Taken()
+    whole_save += durable[1:]
+    whole_save.cpu = taken["ours"].cpu
+    yield row("time to durable, with checksums", whole_save, taken["dcp.save"], "dcp.save", 1.25, cpu=True)
     yield row("time to durable, with checksums", durable[1:], taken["torch.save"], "torch.save + fsync")
     yield row("time to durable, with checksums", durable[1:], asynchronous[1:], "dcp.async_save")
 
@@ -184,9 +203,9 @@ def loading(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any
     taken = in_turns(runs, rounds)
     if not all(torch.equal(into[name], tensor) for name, tensor in tensors.items()):
         raise RuntimeError("what was loaded is not what was saved")
-    yield row("load, every byte verified", taken["ours"], taken["dcp.load"], "dcp.load (no checksums)", 1.25)
-    yield row("load, every byte verified", taken["ours"], taken["torch.load"], "torch.load (zip's CRC-32)")
-    yield row("load, sizes verified", taken["sizes"], taken["dcp.load"], "dcp.load (no checksums)")
+    yield row("load, every byte verified", taken["ours"], taken["dcp.load"], "dcp.load (no checksums)", 1.25, cpu=True)
+    yield row("load, every byte verified", taken["ours"], taken["torch.load"], "torch.load (zip's CRC-32)", cpu=True)
+    yield row("load, sizes verified", taken["sizes"], taken["dcp.load"], "dcp.load (no checksums)", cpu=True)
 
 
 def resharding(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any]]:
@@ -233,7 +252,8 @@ def resharding(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, 
                 runs[name] = lambda targets=targets: reader.fill(targets)
             taken = in_turns(runs, rounds)
         for name in list(runs)[1:]:
-            yield row(f"load of 2 ranks' {way} as {name}", taken[name], taken["same"], "load as it was written", 1.3)
+            what = f"load of 2 ranks' {way} as {name}"
+            yield row(what, taken[name], taken["same"], "load as it was written", 1.3, cpu=True)
 
 
 def trained(folder: Path, steps: int = 60) -> Path:

@@ -46,6 +46,16 @@ def block_checksum(data: Any) -> bytes:
     return xxhash.xxh3_128_digest(data)
 
 
+def parts_checksum(parts: Iterable[Any]) -> bytes:
+    """That of a block which comes part after part."""
+    import xxhash
+
+    digest = xxhash.xxh3_128()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
 def file_checksum(blocks: Iterable[bytes]) -> str:
     """The checksum of a file from those of its blocks, in hex."""
     return block_checksum(b"".join(blocks)).hex()

@@ -1,11 +1,11 @@
 """Reading any part of any logical tensor of a checkpoint, whoever wrote it and at whatever world size.
 
-Only the bytes that are needed are read: long runs go straight into the memory of the result, short ones by way of a
-bounded buffer.
+Long runs go straight into the memory of the result. Short ones (a tensor written in rows and wanted in columns) come by
+way of a buffer that stays in the processor's cache: each stretch of the file is read once for all that is wanted of it.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -39,20 +39,39 @@ class NoSuchTensor(KeyError):
 
 
 @dataclass(frozen=True)
+class _Copy:
+    """Elements of a piece and where they go."""
+
+    part: Strided
+    """In elements; `source` counts from the piece's first."""
+    target: torch.Tensor
+    """The whole target, flat, in an integer type of the elements' width."""
+
+
+@dataclass
 class _Read:
-    """One read from a file and where its elements go."""
+    """One read from a file, and what is taken out of it."""
 
     file: str
-    offset: int
-    """Bytes in the file."""
-    part: Strided
-    """In elements; `source` counts from `offset`."""
+    piece: int
+    """First byte of the piece in the file."""
+    begin: int
+    """First byte that is read, in the file."""
+    end: int
+    copies: list[_Copy]
 
 
 class Reader:
     """An open checkpoint. Tensors come on the CPU in the type in which they were saved; thread-safe."""
 
-    def __init__(self, storage: Storage, manifest: Manifest, records: Sequence[Record]):
+    def __init__(
+        self,
+        storage: Storage,
+        manifest: Manifest,
+        records: Sequence[Record],
+        held: Mapping[str, ReadAt] | None = None,
+    ):
+        """`held`: files that are open already, by name; the reader closes them."""
         self.storage = storage
         """The checkpoint's folder."""
         self.manifest = manifest
@@ -66,7 +85,7 @@ class Reader:
                 region = Region(piece.global_shape, piece.offsets, piece.shape, piece.flat_start)
                 # Of equal parts that several ranks wrote, one is enough.
                 self._pieces.setdefault(piece.name, {}).setdefault(region, (record.file, piece))
-        self._files: dict[str, ReadAt] = {}
+        self._files: dict[str, ReadAt] = dict(held or {})
         self._pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
         self.at_close = ExitStack()
@@ -147,7 +166,8 @@ class Reader:
         A target has the region's number of elements, any type and device. Raises NoSuchTensor for a name or a global
         shape that the checkpoint does not have, Damaged when no rank wrote a part of what is wanted.
         """
-        reads: list[tuple[_Read, torch.Tensor]] = []
+        wide: dict[tuple[str, int, int], _Read] = {}
+        reads: list[_Read] = []
         later: list[tuple[torch.Tensor, torch.Tensor]] = []
         for name, region, target in wanted:
             dtype = self.dtype(name)
@@ -160,14 +180,14 @@ class Reader:
             if target.dtype != dtype or target.device.type != "cpu" or not target.is_contiguous():
                 direct = torch.empty(target.shape, dtype=dtype)
                 later.append((target.detach(), direct))
-            flat = direct.reshape(-1).view(_INTEGER[direct.element_size()])
-            reads += [(read, flat) for read in self._plan(name, region, flat.element_size())]
-        reads.sort(key=lambda item: (item[0].file, item[0].offset))
-        for read, _ in reads:
+            self._plan(name, region, direct.reshape(-1).view(_INTEGER[direct.element_size()]), reads, wide)
+        reads += wide.values()
+        reads.sort(key=lambda read: (read.file, read.begin))
+        for read in reads:
             self._open(read.file)
         if len(reads) < 2:
-            for item in reads:
-                self._run(item)
+            for read in reads:
+                self._run(read)
         else:
             self._pool = self._pool or ThreadPoolExecutor(threads(), thread_name_prefix="checkpoint-read")
             list(self._pool.map(self._run, reads))
@@ -182,50 +202,76 @@ class Reader:
                 raise Damaged(f"{file} is missing") from None
         return self._files[file]
 
-    def _plan(self, name: str, target: Region, width: int) -> Iterator[_Read]:
-        parts: list[Strided] = []
+    def _plan(
+        self,
+        name: str,
+        wanted: Region,
+        target: torch.Tensor,
+        reads: list[_Read],
+        wide: dict[tuple[str, int, int], _Read],
+    ) -> None:
+        """Add the reads for one target: to `reads` those of long runs, to `wide` those that several may share."""
+        found: list[Strided] = []
         for region, (file, piece) in self._pieces[name].items():
-            met = meet(region, target)
-            parts += met
+            met = meet(region, wanted)
+            found += met
             for part in met:
-                yield from _split(file, piece.begin, part, width, self.storage.slab)
-        if not covers(parts, target.numel):
-            raise Damaged(f"no rank wrote all of {name} that is wanted ({target})")
+                width = target.element_size()
+                if part.count == 1 or part.length * width >= DIRECT or (part.source_step - part.length) * width > GAP:
+                    reads += _long(file, piece.begin, part, target)
+                    continue
+                for number, few in _stretches(part, max(self.storage.slab // width, 1)):
+                    begin = piece.begin + few.source * width
+                    end = begin + ((few.count - 1) * few.source_step + few.length) * width
+                    read = wide.setdefault((file, piece.begin, number), _Read(file, piece.begin, begin, end, []))
+                    read.begin, read.end = min(read.begin, begin), max(read.end, end)
+                    read.copies.append(_Copy(few, target))
+        if not covers(found, wanted.numel):
+            raise Damaged(f"no rank wrote all of {name} that is wanted ({wanted})")
 
-    def _run(self, item: tuple[_Read, torch.Tensor]) -> None:
-        read, flat = item
-        part, width = read.part, flat.element_size()
-        file = self._files[read.file]
-        if part.count == 1:
-            into = flat[part.target : part.target + part.length]
-            file.read_into(read.offset, memoryview(into.view(torch.uint8).numpy().data))
+    def _run(self, read: _Read) -> None:
+        file, size = self._files[read.file], read.end - read.begin
+        first = read.copies[0]
+        if len(read.copies) == 1 and first.part.count == 1:
+            into = first.target[first.part.target : first.part.target + first.part.length]
+            file.read_into(read.begin, memoryview(into.view(torch.uint8).numpy().data))
             return
-        span = (part.count - 1) * part.source_step + part.length
         # One buffer for each thread: it stays in the processor's cache, and new memory would cost more than the read.
-        if getattr(self._local, "slab", _NOTHING).numel() < span * width:
-            self._local.slab = torch.empty(span * width, dtype=torch.uint8)
-        slab = self._local.slab[: span * width]
-        shape = (part.count, part.length * width)
-        file.read_into(read.offset, memoryview(slab.numpy().data))
-        # numpy and not torch, whose copy would start threads of its own in each of ours.
-        source = np.ndarray(shape, np.uint8, slab.numpy().data, 0, (part.source_step * width, 1))
-        target = flat.view(torch.uint8).numpy().data
-        np.ndarray(shape, np.uint8, target, part.target * width, (part.target_step * width, 1))[:] = source
+        if getattr(self._local, "slab", _NOTHING).numel() < size:
+            self._local.slab = torch.empty(size, dtype=torch.uint8)
+        slab = self._local.slab.numpy().data
+        file.read_into(read.begin, memoryview(slab)[:size])
+        for copy in read.copies:
+            part, width = copy.part, copy.target.element_size()
+            shape = (part.count, part.length * width)
+            # numpy and not torch, whose copy would start threads of its own in each of ours.
+            at = read.piece + part.source * width - read.begin
+            source = np.ndarray(shape, np.uint8, slab, at, (part.source_step * width, 1))
+            target = copy.target.view(torch.uint8).numpy().data
+            np.ndarray(shape, np.uint8, target, part.target * width, (part.target_step * width, 1))[:] = source
 
 
-def _split(file: str, begin: int, part: Strided, width: int, slab: int) -> Iterator[_Read]:
-    """The reads of a part: long or distant runs one by one, others many at once, about `slab` bytes of the file."""
-    if part.count == 1 or part.length * width >= DIRECT or (part.source_step - part.length) * width > GAP:
-        size = RUN // width
-        for number in range(part.count):
-            source, target = part.source + number * part.source_step, part.target + number * part.target_step
-            for at in range(0, part.length, size):
-                run = Strided(0, 0, target + at, 0, min(size, part.length - at), 1)
-                yield _Read(file, begin + (source + at) * width, run)
-        return
-    rows = max(slab // (part.source_step * width), 1)
-    for first in range(0, part.count, rows):
-        source, target = part.source + first * part.source_step, part.target + first * part.target_step
-        count = min(rows, part.count - first)
-        run = Strided(0, part.source_step, target, part.target_step, part.length, count)
-        yield _Read(file, begin + source * width, run)
+def _long(file: str, piece: int, part: Strided, target: torch.Tensor) -> Iterator[_Read]:
+    """A read of its own for each run, and several for a very long one."""
+    width = target.element_size()
+    size = RUN // width
+    for number in range(part.count):
+        source, into = part.source + number * part.source_step, part.target + number * part.target_step
+        for at in range(0, part.length, size):
+            length = min(size, part.length - at)
+            begin = piece + (source + at) * width
+            copy = _Copy(Strided(source + at, 0, into + at, 0, length, 1), target)
+            yield _Read(file, piece, begin, begin + length * width, [copy])
+
+
+def _stretches(part: Strided, size: int) -> Iterator[tuple[int, Strided]]:
+    """The runs of a part by the stretch of `size` elements of the piece in which they begin, and its number: the same
+    stretches for every part, so that one read serves all."""
+    done = 0
+    while done < part.count:
+        source, target = part.source + done * part.source_step, part.target + done * part.target_step
+        number = source // size
+        following = -(-((number + 1) * size - part.source) // part.source_step)
+        count = min(following, part.count) - done
+        yield number, Strided(source, part.source_step, target, part.target_step, part.length, count)
+        done += count

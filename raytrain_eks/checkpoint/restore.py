@@ -23,7 +23,7 @@ from raytrain_eks.checkpoint.reader import Reader
 from raytrain_eks.checkpoint.retention import being_read
 from raytrain_eks.checkpoint.run import CHECKPOINTS, Attempt, RunFolder
 from raytrain_eks.checkpoint.together import Together
-from raytrain_eks.checkpoint.verify import Level, check_files, read_records
+from raytrain_eks.checkpoint.verify import Held, Level, check_files, read_records
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +57,15 @@ def restore(
             raise manifest
         if manifest is None:
             return None
-        records, reason = _check(run, manifest, rank, world, verify)
+        held: dict[str, Held] = {}
+        records, reason = _check(run, manifest, rank, world, verify, held)
         reasons = [each for each in together.gather(reason) if each is not None]
         failure = next((each for each in reasons if isinstance(each, OSError)), None)
         if failure is not None:
             # Storage that does not answer proves nothing about the checkpoint.
             raise failure
         if not reasons:
-            reader = Reader(run.storage.child(*manifest.folder.split("/")), manifest, records)
+            reader = Reader(run.storage.child(*manifest.folder.split("/")), manifest, records, held)
             if rank == 0:
                 reader.at_close.enter_context(being_read(run, manifest.step, attempt.number if attempt else None))
             return reader
@@ -115,12 +116,15 @@ def _bring(mirror: Mirror, step: int | None, have_one: bool, say: Callable[[str]
 
 
 def _check(
-    run: RunFolder, manifest: Manifest, rank: int, world: int, verify: Level
+    run: RunFolder, manifest: Manifest, rank: int, world: int, verify: Level, held: dict[str, Held] | None = None
 ) -> tuple[Sequence[Record], Exception | None]:
+    """The records of all ranks, and what is wrong with this rank's part of the files. At the world size that wrote
+    them, `held` gets what a rank has read from far storage: its own file, as large as its snapshots will be."""
     storage = run.storage.child(*manifest.folder.split("/"))
+    keeps = storage.is_far and world == manifest.world
     try:
         records = read_records(storage, manifest)
-        check_files(storage, records[rank::world], verify)
+        check_files(storage, records[rank::world], verify, held if keeps else None)
     except (Damaged, OSError) as error:
         return (), error
     return records, None

@@ -15,6 +15,7 @@ class S3(Storage):
     """A prefix of a bucket."""
 
     slab = 16 * 2**20
+    is_far = True
 
     def __init__(self, bucket: str, prefix: str):
         self.bucket = bucket

@@ -72,6 +72,8 @@ class Storage(ABC):
     """The whole place, as a person would write it."""
     slab: int = 2**20
     """Bytes that one read best takes where many short runs lie close together."""
+    is_far: bool = False
+    """Whether nothing on this machine remembers what was read (a folder has the kernel's page cache)."""
 
     @staticmethod
     def of(place: "str | os.PathLike[str] | Storage") -> "Storage":

@@ -5,12 +5,12 @@ records (always checked: nothing can be read without them).
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from raytrain_eks.checkpoint.manifest import Damaged, Manifest, Record, block_checksum, bytes_checksum
-from raytrain_eks.checkpoint.storage import Storage
+from raytrain_eks.checkpoint.manifest import Damaged, Manifest, Record, bytes_checksum, parts_checksum
+from raytrain_eks.checkpoint.storage import ReadAt, Storage
 
 Level = Literal["full", "sizes", "off"]
 
@@ -36,8 +36,25 @@ def read_records(storage: Storage, manifest: Manifest) -> list[Record]:
         return list(pool.map(lambda stored: read(stored.name, stored.checksum), manifest.records))
 
 
-def check_files(storage: Storage, records: Sequence[Record], level: Level) -> None:
-    """Compare data files with their records. Raises Damaged, naming file and byte; OSError when storage fails."""
+class Held:
+    """A file in memory, read once: checked, and then read from here."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.content = memoryview(bytearray(size))
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        buffer[:] = self.content[offset : offset + len(buffer)]
+
+    def close(self) -> None:
+        self.content = memoryview(b"")
+
+
+def check_files(storage: Storage, records: Sequence[Record], level: Level, held: dict[str, Held] | None = None) -> None:
+    """Compare data files with their records. Raises Damaged, naming file and byte; OSError when storage fails.
+
+    With `held`, what is read to be checked (level `full`) stays there, by the file's name.
+    """
     if level == "off":
         return
     for record in records:
@@ -49,19 +66,28 @@ def check_files(storage: Storage, records: Sequence[Record], level: Level) -> No
     if level == "full":
         with ThreadPoolExecutor(threads()) as pool:
             for record in records:
-                _check_blocks(storage, record, pool)
+                content = None if held is None else held.setdefault(record.file, Held(record.size))
+                _check_blocks(storage, record, pool, content)
 
 
-def _check_blocks(storage: Storage, record: Record, pool: ThreadPoolExecutor) -> None:
-    file = storage.open(record.file)
+def _check_blocks(storage: Storage, record: Record, pool: ThreadPoolExecutor, held: Held | None) -> None:
+    file: ReadAt = storage.open(record.file)
 
-    def check(spans: range) -> None:
-        buffer = memoryview(bytearray(min(record.block, record.size)))
-        for number in spans:
+    def check(numbers: range) -> None:
+        # A part stays in the processor's cache between the read and the checksum; far storage is asked for whole
+        # blocks.
+        buffer = memoryview(bytearray(min(record.block, record.size, storage.slab)))
+
+        def parts(begin: int, end: int) -> Iterator[memoryview]:
+            for at in range(begin, end, len(buffer)):
+                size = min(len(buffer), end - at)
+                part = buffer[:size] if held is None else held.content[at : at + size]
+                file.read_into(at, part)
+                yield part
+
+        for number in numbers:
             begin, size = record.span(number)
-            block = buffer[:size]
-            file.read_into(begin, block)
-            if block_checksum(block) != record.blocks[number]:
+            if parts_checksum(parts(begin, begin + size)) != record.blocks[number]:
                 raise Damaged(f"{record.file} is not what was written (bytes {begin} to {begin + size})")
 
     try:
