@@ -18,8 +18,6 @@ class Address:
     namespace: str
     name: str
     subresource: str
-    rest: str
-    """What follows the subresource: the path of a proxy."""
     verb: str
 
     @property
@@ -49,4 +47,4 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> Address | None:
         verb = "watch" if query.get("watch") in ("true", "1") else "list"
     elif method == "DELETE" and not name:
         verb = "deletecollection"
-    return Address(group, version, rest[0], namespace, name, subresource, "/".join(rest[3:]), verb)
+    return Address(group, version, rest[0], namespace, name, subresource, verb)

@@ -12,9 +12,9 @@ import yaml
 from aiohttp import web
 
 from double import certificates
-from double.kinds import Kind, Kinds, of_definition, own, recorded
+from double.kinds import Kind, Kinds, of_definition, recorded
+from double.kubelet import Kubelet
 from double.objects import Objects
-from double.plain import copied
 from double.server import Server
 from double.store import Body, Store
 
@@ -40,6 +40,8 @@ class ApiDouble:
         self.logs = self.server.logs
         self.backends = self.server.backends
         self.requests = self.server.requests
+        self.kubelet = Kubelet(self)
+        """Moves pods that no operator moves."""
         self._authority = certificates.Authority() if tls else None
         self._tokens = {ADMIN: self.rbac.token(ADMIN, "system:masters")}
         self._loop = asyncio.new_event_loop()
@@ -71,6 +73,11 @@ class ApiDouble:
         context: ssl.SSLContext | None = self._authority.server() if self._authority else None
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         return runner
+
+    @property
+    def authority(self) -> bytes:
+        """The certificate of the authority that signed the server's, as PEM; empty over http."""
+        return self._authority.pem if self._authority else b""
 
     def install(self, definition: Body, kind: Kind | None = None) -> None:
         """Install a CustomResourceDefinition."""
@@ -160,9 +167,15 @@ class ApiDouble:
             watch.command(what)
         return len(there)
 
-    def copy(self) -> list[Body]:
-        """Every object there is."""
-        return [copied(body) for _, body in self.store.everything()]
-
-
-__all__ = ["ADMIN", "ApiDouble", "own"]
+    def clear(self) -> None:
+        """As it was at first: no objects but the namespaces and definitions, no faults, denials, logs or requests."""
+        self.faults.clear()
+        self.rbac.allow()
+        self.rbac.by_roles.clear()
+        self.logs.clear()
+        self.requests.clear()
+        self.backends.clear()
+        with self.store.lock:
+            for kind, body in self.store.everything():
+                if kind.plural not in ("namespaces", "customresourcedefinitions"):
+                    self.store.remove(kind, body)

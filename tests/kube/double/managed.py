@@ -189,7 +189,7 @@ def apply(
     kept = {other: paths - changed for other, paths in owners.items()}
     mine = frozenset(fields(shape, applied))
     theirs = frozenset().union(*kept.values()) if kept else frozenset()
-    for path in sorted(last - mine - theirs, key=len, reverse=True):
+    for path in sorted(last - mine - theirs, key=len):
         if not any(other[: len(path)] == path for other in theirs | mine):
             _remove(shape, merged, path)
     known = owners_of(live)

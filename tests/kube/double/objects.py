@@ -28,6 +28,13 @@ class Objects:
             return self.set_status(made, body["status"], manager=manager)
         return copied(made)
 
+    def apply(self, body: Body, *, manager: str = MANAGER, force: bool = False, validation: str = "Warn") -> Body:
+        """Server-side apply."""
+        kind, meta = self._kind(body), body["metadata"]
+        version = body["apiVersion"].rpartition("/")[2]
+        write = Write(manager=manager, version=version, force=force, validation=validation)
+        return copied(self.writer.apply(kind, meta.get("namespace", ""), meta["name"], body, write))
+
     def get(self, resource: str, name: str, namespace: str = "training") -> Body:
         """An object; KeyError when it is not there."""
         kind = self.store.kinds.named(resource)

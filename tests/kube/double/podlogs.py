@@ -77,6 +77,11 @@ class Logs:
         """The log; an empty one, still open, where nothing was written yet."""
         return self._logs.setdefault(key, Log())
 
+    def clear(self) -> None:
+        """Forget them all."""
+        self._logs.clear()
+        self.previous.clear()
+
     def find(self, namespace: str, pod: str, container: str, *, previous: bool = False) -> Log | None:
         logs = self.previous if previous else self._logs
         keys = (f"{namespace}/{pod}/{container}", f"{namespace}/{pod}", f"{pod}/{container}", pod)

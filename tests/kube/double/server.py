@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from aiohttp import ClientSession, ClientTimeout, web
+from yarl import URL
 
 from double import discovery, podlogs, refusal, reviews, tables
 from double.access import ANONYMOUS, Access, Ask, User
@@ -18,7 +19,17 @@ from double.store import Body, Store
 from double.writes import Write, Writer
 
 _SUBRESOURCES = {"", "status", "log", "proxy", "finalize"}
-_PASSED_ON = {"Content-Type", "X-Ray-Authorization", "Accept"}
+_OF_THE_HOP = {
+    "authorization",
+    "connection",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "upgrade",
+    "date",
+    "server",
+}
+"""Headers that a proxy does not pass on."""
 
 
 @dataclass(frozen=True)
@@ -245,17 +256,18 @@ class Server:
         if target is None:
             text = f'no endpoints available for service "{address.name}"'
             raise refusal.Refusal(503, "ServiceUnavailable", text)
-        query = f"?{request.query_string}" if request.query_string else ""
-        headers = {name: value for name, value in request.headers.items() if name in _PASSED_ON}
+        path = request.raw_path.partition("/proxy")[2]
+        url = URL(f"{target}/{path.lstrip('/')}", encoded=True)
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OF_THE_HOP}
         session = ClientSession(timeout=ClientTimeout(total=None), auto_decompress=False)
         async with (
             session,
-            session.request(
-                request.method, f"{target}/{address.rest}{query}", headers=headers, data=body or None
-            ) as found,
+            session.request(request.method, url, headers=headers, data=body or None) as found,
         ):
             response = web.StreamResponse(status=found.status)
-            response.headers["Content-Type"] = found.headers.get("Content-Type", "application/octet-stream")
+            for name, value in found.headers.items():
+                if name.lower() not in _OF_THE_HOP:
+                    response.headers[name] = value
             await response.prepare(request)
             async for part in found.content.iter_any():
                 await response.write(part)
