@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from raytrain_eks.api import html
 from raytrain_eks.api.result import Lines, Result, Table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from raytrain_eks.api.connection import Connection
     from raytrain_eks.api.watching import View
 
-    Where = str | Target | Connection | None
+    Where: TypeAlias = str | Target | Connection | None
 
 Place = Callable[[], Target]
 """Opens a target anew: the Ray behind `local` may be another one by now."""
