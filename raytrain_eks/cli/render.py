@@ -1,7 +1,7 @@
 """`raytrain-eks render FILE`: every Kubernetes object of a cluster file, in the order of applying.
 
 To stdout, or as files: `--split DIR` writes one for each object, `--gitops DIR` a repository for Argo CD. The bundle is
-linted first, as a whole; what cannot run is not rendered (exit 3).
+linted first, as a whole; what cannot run is not rendered (exit 3). `--values` writes what the JupyterHub chart reads.
 """
 
 import os
@@ -26,17 +26,22 @@ LIST = ".raytrain-eks-files"
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option("--split", type=click.Path(file_okay=False), metavar="DIR", help="One file for each object, in DIR.")
 @click.option("--gitops", type=click.Path(file_okay=False), metavar="DIR", help="A repository for Argo CD, in DIR.")
-def command(file: str, only: tuple[str, ...], output: str, split: str | None, gitops: str | None) -> None:
+@click.option("--values", is_flag=True, help="Instead: values of the file's `jupyterhub`, for helm.")
+def command(file: str, only: tuple[str, ...], output: str, split: str | None, gitops: str | None, values: bool) -> None:
     if split == "" or gitops == "":
         raise click.UsageError(f"--{'split' if split == '' else 'gitops'} needs a DIR, and the one given is empty")
     if split and gitops:
         raise click.UsageError("give --split or --gitops, not both")
+    if values and (only or split or gitops):
+        raise click.UsageError("--values writes one text to stdout; leave --only, --split and --gitops out")
     if gitops and (only or output == "json"):
         raise click.UsageError("--gitops writes the whole bundle as YAML; leave --only and -o out")
     plan, bundle = bundles.read(file)
     warnings = bundles.refuse_what_cannot_run(plan, bundle)
     chosen = _chosen(bundle, only)
-    if gitops:
+    if values:
+        click.echo(_values(plan, output), nl=False)
+    elif gitops:
         files, own = _gitops_files(plan, bundle)
         _say(_write(Path(gitops), files, own), gitops)
     elif split:
@@ -64,6 +69,22 @@ def _text(bundle: "Bundle", output: str) -> str:
     from raytrain_eks.manifests import text
 
     return text.yaml(bundle.bodies) if output == "yaml" else text.json_text(bundle.bodies)
+
+
+def _values(plan: "ClusterPlan", output: str) -> str:
+    """What `helm --values` reads."""
+    import json
+
+    from raytrain_eks.manifests import jupyterhub_values, text
+    from raytrain_eks.spec.problem import Problem, SpecError
+
+    if plan.cluster.jupyterhub is None:
+        fix = "for example `jupyterhub: {image: registry/notebook:tag}`"
+        raise SpecError(
+            [Problem(path="jupyterhub", rule="is needed: the file has no hub to write values for", fix=fix)]
+        )
+    found = jupyterhub_values.values(plan)
+    return text.yaml([found]) if output == "yaml" else json.dumps(found, indent=2) + "\n"
 
 
 def _split_files(bundle: "Bundle", output: str) -> dict[str, str]:

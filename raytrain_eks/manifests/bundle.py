@@ -3,11 +3,23 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raytrain_eks.manifests import efa, external, ground, karpenter, kuberay, managed, plugins, queues, storage
+from raytrain_eks.manifests import (
+    efa,
+    external,
+    ground,
+    jupyterhub,
+    karpenter,
+    kuberay,
+    managed,
+    plugins,
+    queues,
+    storage,
+)
 from raytrain_eks.manifests.object import Body, Object, at, children
 from raytrain_eks.plan.cluster import ClusterPlan
 
-WAVES = {"ground": 0, "karpenter": 1, "nodegroups": 1, "plugins": 1, "storage": 2, "queues": 3, "kuberay": 4}
+WAVES = {"ground": 0, "karpenter": 1, "nodegroups": 1, "plugins": 1, "storage": 2, "queues": 3}
+WAVES |= {"jupyterhub": 3, "kuberay": 4}
 """System -> its turn: later ones need what earlier ones make. Argo CD's sync waves are the same numbers."""
 
 
@@ -40,7 +52,7 @@ class Bundle:
 def build(plan: ClusterPlan) -> Bundle:
     """The bundle of a plan. Pure: the same plan gives the same bundle."""
     nodes = {"karpenter": karpenter, "managed": managed}.get(plan.cluster.provisioner.kind)
-    systems = [ground, *([nodes] if nodes else []), plugins, storage, queues]
+    systems = [ground, *([nodes] if nodes else []), plugins, storage, queues, jupyterhub]
     objects: list[Object] = []
     notes: list[str] = []
     for system in systems:

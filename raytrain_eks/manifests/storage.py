@@ -24,9 +24,11 @@ from raytrain_eks.spec.cluster_storage import THROUGHPUT, Efs, FsxLustre, Storag
 
 SYSTEM = "storage"
 LUSTRE_VERSION = "2.15"
-_MANY = ["ReadWriteMany"]
+MANY = ["ReadWriteMany"]
+EFS_FOLDER = "/raytrain-eks"
+"""Where the access points of an EFS file system begin."""
 _FLOCK = "Lustre forbids file locks unless it is mounted with flock; datasets and tokenizers lock their caches"
-_RETAIN = "deleting the claim must not delete the data and the checkpoints in it"
+RETAIN = "deleting the claim must not delete the data and the checkpoints in it"
 
 
 def objects(plan: ClusterPlan) -> Iterator[Object]:
@@ -110,11 +112,17 @@ def _fsx_parameters(plan: ClusterPlan, volume: FsxLustre) -> tuple[dict[str, str
 
 
 def _fsx_volume(plan: ClusterPlan, name: str, volume: FsxLustre, filesystem: str) -> Object:
+    return _volume(
+        plan, name, volume.size, fsx_source(plan, volume, filesystem), ["flock"], {"spec.mountOptions": _FLOCK}
+    )
+
+
+def fsx_source(plan: ClusterPlan, volume: FsxLustre, filesystem: str) -> dict[str, Any]:
+    """What a PersistentVolume says of a file system that exists."""
     china = ".cn" if plan.cluster.region.startswith("cn-") else ""
     dns = volume.dns or f"{filesystem}.fsx.{plan.cluster.region}.amazonaws.com{china}"
     attributes = {"dnsname": dns, "mountname": volume.mount_name or ""}
-    csi = {"driver": "fsx.csi.aws.com", "volumeHandle": filesystem, "volumeAttributes": attributes}
-    return _volume(plan, name, volume.size, csi, ["flock"], {"spec.mountOptions": _FLOCK})
+    return {"driver": "fsx.csi.aws.com", "volumeHandle": filesystem, "volumeAttributes": attributes}
 
 
 def _file_system(plan: ClusterPlan, name: str, volume: FsxLustre) -> Object:
@@ -144,7 +152,7 @@ def _file_system(plan: ClusterPlan, name: str, volume: FsxLustre) -> Object:
     keep = {"services.k8s.aws/deletion-policy": "retain"}
     if volume.filesystem is None:
         keep["raytrain-eks/lint-ignore"] = "RT704=its volume is rendered once the file system has an id"
-    whys["metadata.annotations.services.k8s.aws/deletion-policy"] = _RETAIN
+    whys["metadata.annotations.services.k8s.aws/deletion-policy"] = RETAIN
     head = metadata(plan, names.resource(plan.cluster.name, name), keep)
     body = {"apiVersion": "fsx.services.k8s.aws/v1alpha1", "kind": "FileSystem", "metadata": head, "spec": spec}
     return Object(SYSTEM, body, whys)
@@ -160,7 +168,7 @@ def _efs(plan: ClusterPlan, name: str, volume: Efs) -> Iterator[Object]:
         "provisioningMode": "efs-ap",
         "fileSystemId": volume.filesystem,
         "directoryPerms": "755",
-        "basePath": "/raytrain-eks",
+        "basePath": EFS_FOLDER,
         "subPathPattern": "${.PVC.namespace}/${.PVC.name}",
         "ensureUniqueDirectory": "false",
     }
@@ -198,7 +206,7 @@ def _class(
         "volumeBindingMode": "Immediate",
     } | ({"mountOptions": mount_options} if mount_options else {})
     whys |= {
-        "reclaimPolicy": _RETAIN,
+        "reclaimPolicy": RETAIN,
         "volumeBindingMode": "the place is fixed; waiting for a pod would start its node first and let it idle",
     }
     return Object(SYSTEM, body, whys)
@@ -210,7 +218,7 @@ def _volume(
     spec = {
         "capacity": {"storage": size},
         "volumeMode": "Filesystem",
-        "accessModes": _MANY,
+        "accessModes": MANY,
         "mountOptions": mount_options,
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": "",
@@ -218,7 +226,7 @@ def _volume(
         "csi": csi,
     }
     whys |= {
-        "spec.persistentVolumeReclaimPolicy": _RETAIN,
+        "spec.persistentVolumeReclaimPolicy": RETAIN,
         "spec.claimRef": "kept for this cluster's claim, so that no other one takes it",
     }
     body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": wide(plan, _volume_name(plan, name))}
@@ -226,7 +234,7 @@ def _volume(
 
 
 def claim(
-    plan: ClusterPlan, name: str, size: str, storage_class: str, *, volume_name: str = "", access: str = _MANY[0]
+    plan: ClusterPlan, name: str, size: str, storage_class: str, *, volume_name: str = "", access: str = MANY[0]
 ) -> Object:
     """The claim of a volume, in the cluster's namespace. An empty storage class stands for a given volume."""
     spec: dict[str, Any] = {

@@ -11,7 +11,7 @@ from decimal import Decimal
 from raytrain_eks import catalog
 from raytrain_eks.catalog import Instance
 from raytrain_eks.plan import devices as device
-from raytrain_eks.plan import fit, network, placement, reservations
+from raytrain_eks.plan import fit, network, notebooks, placement, reservations
 from raytrain_eks.plan.devices import Devices
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.check import located
@@ -123,6 +123,7 @@ def resolve(cluster: Cluster, *, document: Document | None = None) -> ClusterPla
     problems += placement.zone_problems(cluster, {group.name: group.devices.efa for group in found})
     problems += network.problems(cluster, efa=any(group.devices.efa for group in found))
     problems += reservations.problems(cluster)
+    problems += notebooks.problems(cluster, found)
     if problems or head is None:
         raise SpecError(located(problems, document or Document(file="", data=cluster.written())))
     return ClusterPlan(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
+from raytrain_eks.spec.cluster_jupyter import JupyterHub
 from raytrain_eks.spec.cluster_nodes import (
     Ami,
     Capacity,
@@ -270,6 +271,9 @@ class Cluster(Model):
     operator: Operator = Operator.model_construct()
     """The KubeRay operator that will read the objects."""
 
+    jupyterhub: JupyterHub | None = None
+    """A JupyterHub whose notebooks use the cluster's nodes and folders and submit jobs. None: none is rendered for."""
+
     gitops: GitOps | None = None
     """Delivery by Argo CD. None: somebody applies the files."""
 
@@ -293,6 +297,14 @@ class Cluster(Model):
                 elif group.cpu is None or group.memory is None:
                     why = "without `instance` a pod needs `cpu` and `memory`, since nothing is known about its node"
                     yield Problem(path=f"workers.{index}", rule=why)
+
+    @rule
+    def notebooks(self) -> Iterator[Problem]:
+        known = [group.name for group in self.workers]
+        for index, name in enumerate((self.jupyterhub.groups if self.jupyterhub else None) or []):
+            if name not in known:
+                why, fix = "there is no such worker group", f"there are {', '.join(known)}"
+                yield Problem(path=f"jupyterhub.groups.{index}", value=name, rule=why, fix=fix)
 
     @rule
     def places(self) -> Iterator[Problem]:
