@@ -122,7 +122,7 @@ def neuron_findings(where: str, instance: Instance | None, counted: Counted, ans
             "NEURON_LOGICAL_NC_CONFIG (LNC) changes"
         )
         yield red(id, where, why, fix)
-    elif instance is not None and len(found) < instance.accelerators:
+    elif counted.neuron_cores is None and instance is not None and len(found) < instance.accelerators:
         why = f"{text}; {instance.type} has {instance.accelerators} devices"
         yield yellow(id, where, why, "right for a pod with a part of the node; else ask for all of them")
     else:
@@ -138,7 +138,7 @@ def _count(
     elif counted is not None and counted < found:
         why = f"{text}; Ray counts {counted}, and the others stay idle"
         yield yellow(id, where, why, "let the pod's limit and `num-gpus` agree")
-    elif instance is not None and instance.vendor == "nvidia" and found < instance.accelerators:
+    elif counted is None and instance is not None and instance.vendor == "nvidia" and found < instance.accelerators:
         why = f"{text}; {instance.type} has {instance.accelerators}"
         yield yellow(id, where, why, "right for a pod with a part of the node; else a GPU has failed: drain the node")
     else:

@@ -14,7 +14,7 @@ from raytrain_eks.spec.diagnosis import Diagnosis, Level, summary
 
 MARK = "raytrain-doctor: "
 END = "raytrain-doctor-end"
-"""The last line of a whole report."""
+"""The last line of a whole report, but of a plain one."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,8 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     for each in examine(given.storage, fabric=not given.no_fabric):
         found.append(each)
         print(each if given.plain else MARK + json.dumps(each.as_data()), flush=True)
-    print(summary(found), flush=True)
-    print(END, flush=True)
+    print(summary(found) if given.plain else END, flush=True)
     return 3 if any(each.level is Level.RED for each in found) else 0
 
 

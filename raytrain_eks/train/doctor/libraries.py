@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from raytrain_eks.spec.diagnosis import Diagnosis, green, red
-from raytrain_eks.spec.problem import SpecError
+from raytrain_eks.spec.problem import SpecError, counted
 
 COMPARED = ("ray", "torch", "transformers", "raytrain-eks")
 """What differs between nodes at nobody's wish."""
@@ -30,7 +30,7 @@ def software(version: Version = metadata.version) -> dict[str, str]:
 
 def differences(by_node: dict[str, dict[str, str]]) -> Iterator[Diagnosis]:
     """Whether all nodes have the same software; a package that came with the job counts as none."""
-    id, where, different = "cluster.software", f"{len(by_node)} nodes", []
+    id, where, different = "cluster.software", counted(len(by_node), "node"), []
     for name in ("python", *COMPARED):
         versions: dict[str, list[str]] = {}
         for node, found in by_node.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 from raytrain_eks.checkpoint.default import default_storage
 from raytrain_eks.spec.diagnosis import Diagnosis, green, red, yellow
+from raytrain_eks.spec.problem import counted
 from raytrain_eks.train.doctor import host, libraries, shared_storage, worker
 from raytrain_eks.train.doctor.devices import Counted
 
@@ -71,7 +72,7 @@ def examine(storage: str | None, run: str, say: Callable[[str], None]) -> Iterat
             yield problem
         if member is not None:
             members.append(member)
-    say(f"{len(members)} nodes: {', '.join(member.name for member in members)}")
+    say(f"{counted(len(members), 'node')}: {', '.join(member.name for member in members)}")
     asked = {
         member.id: member.actor.examine.remote(
             member.counted, len(members) > 1, member.storage, f"{run}-{member.id[:8]}"
@@ -142,7 +143,7 @@ def _shared(members: list[Member], run: str) -> Iterator[Diagnosis]:
     if len(places) > 1:
         why = f"the nodes would keep runs in different places: {', '.join(sorted(places))}"
         yield red(
-            "worker.storage.shared", f"{len(members)} nodes", why, "set RAYTRAIN_STORAGE in head and groups alike"
+            "worker.storage.shared", counted(len(members), "node"), why, "set RAYTRAIN_STORAGE in head and groups alike"
         )
         return
     if len(members) < 2:
