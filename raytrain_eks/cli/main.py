@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 VERBS: dict[str, str] = {
-    "init": "Write a first cluster or job file that validates.",
+    "init": "Write a first cluster, job or sweep file that validates.",
     "validate": "Check files; every problem with its line, its rule and its fix.",
     "render": "Write every Kubernetes object of a cluster file, in the order of applying.",
     "lint": "Find what cannot work in any Kubernetes manifests.",
@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "delete": "Take a cluster file's objects out of a Kubernetes cluster; storage stays unless told.",
     "prepare": "Tokenise and pack the data of a job file, once for all runs that read it.",
     "submit": "Run a job file on this machine, a Ray cluster or Kubernetes.",
+    "sweep": "Run a sweep file: many trials of one job; list sweeps, show results and reports.",
     "status": "Where a run is, on one screen.",
     "logs": "The log of a run.",
     "cancel": "Stop a run; its checkpoints stay.",

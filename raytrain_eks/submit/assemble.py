@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raytrain_eks.checkpoint.default import default_storage
-from raytrain_eks.spec.check import dotted, single
+from raytrain_eks.spec.check import dotted, located, single
 from raytrain_eks.spec.job import Job, Workers
 from raytrain_eks.spec.load import of_document, text_of
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.spec.source import Document, read_documents
+from raytrain_eks.spec.sweep import Sweep
 from raytrain_eks.submit import package
-from raytrain_eks.submit.entrypoint import SCRIPT
+from raytrain_eks.submit.entrypoint import SCRIPT, SWEEP_MODULE, SWEEP_SCRIPT
 from raytrain_eks.submit.errors import Busy
 from raytrain_eks.submit.target import RUN, STORAGE, Placement, Submission, Target
 from raytrain_eks.train.tiny import dry_run_name
@@ -29,6 +30,9 @@ class JobFile:
     job: Job
     tiny: bool = False
     """Whether it is to be run in small; `job` then says what the driver will make of it, as far as that is known."""
+    sweep: Sweep | None = None
+    """The sweep that the file is of, its job in place. `job` is then that job under the sweep's name and storage: what
+    a target has to know of each trial."""
 
     @classmethod
     def read(cls, path: Path) -> "JobFile":
@@ -37,19 +41,47 @@ class JobFile:
 
     @classmethod
     def of(cls, path: Path, content: bytes) -> "JobFile":
-        """The job of a text that was read from `path`. Raises SpecError with every problem."""
+        """The job, or the sweep, of a text that was read from `path`. Raises SpecError with every problem."""
         document = single(read_documents(text_of(content, str(path)), str(path), lenient=True), str(path))
+        if isinstance(document.data, dict) and document.data.get("kind") == "Sweep":
+            return cls.of_sweep(path, content, document)
         return cls(path, content, document, of_document(document, expect="Job"))
+
+    @classmethod
+    def of_sweep(cls, path: Path, content: bytes, document: Document) -> "JobFile":
+        """What travels of a sweep has its job in place: no other file is needed to go on with it."""
+        from raytrain_eks.spec.sweep_job import problems, resolved
+        from raytrain_eks.spec.write import to_yaml
+
+        sweep = of_document(document, expect="Sweep")
+        if found := located(problems(sweep, Path.cwd()), document):
+            raise SpecError(found)
+        if isinstance(sweep.job, str):
+            sweep = resolved(sweep, Path.cwd())
+            content = to_yaml(sweep).encode()
+        changed = {"name": sweep.name, "storage": sweep.storage or sweep.job.storage}
+        return cls(path, content, document, sweep.job.model_copy(update=changed), sweep=sweep)
 
     def dry_run(self, target: Target) -> "JobFile":
         """The file as a dry run: another name, whatever workers there are, and no storage of a cluster on a laptop."""
+        if self.sweep is not None:
+            raise SpecError([Problem(path="kind", rule="a sweep has no dry run", fix="try its job with --tiny")])
         changed: dict[str, object] = {"name": dry_run_name(self.job.name), "workers": Workers()}
         if target.shares_files:
             changed["storage"] = None
         return replace(self, job=self.job.model_copy(update=changed), tiny=True)
 
+    @property
+    def spec(self) -> Job | Sweep:
+        """What the file says: by it a run or a sweep is told from another."""
+        return self.sweep if self.sweep is not None else self.job
+
     def placed(self, problem: Problem) -> Problem:
-        """A problem whose path is of the job's tree, with its place in the file and the text that stands there."""
+        """A problem whose path is of the job's tree (or the sweep's), with its place in the file and the text there."""
+        if self.sweep is not None:
+            own = problem.path.split(".")[0] in Sweep.model_fields
+            below = problem if own else replace(problem, path=f"job.{problem.path}")
+            return located([below], self.document)[0]
         path = tuple(int(part) if part.isdigit() else part for part in problem.path.split("."))
         line, column = self.document.place(path) or (None, None)
         shown = Problem(
@@ -96,7 +128,7 @@ def check(
         try:
             Storage.of(storage).check_writable()
             if not resume and not file.tiny:
-                found += [file.placed(problem) for problem in RunFolder(storage, file.job.name).differences(file.job)]
+                found += [file.placed(each) for each in RunFolder(storage, file.job.name).differences(file.spec)]
         except SpecError as error:
             found += error.problems
     if found:
@@ -137,7 +169,8 @@ def assemble(
     runs = (Path(storage),) if "://" not in storage else ()
     packed = package.of_folder(root, without=runs, extra={name: file.content})
     packed.check(limit)
-    driver = SCRIPT if any(each.name == SCRIPT for each in packed.files) else None
+    script, module = (SCRIPT, None) if file.sweep is None else (SWEEP_SCRIPT, SWEEP_MODULE)
+    driver = script if any(each.name == script for each in packed.files) else module
     return Submission(
         # A name with a random end: unique on any cluster, and never more than 64 characters.
         id=f"{file.job.name}-{secrets.token_hex(4)}",

@@ -7,6 +7,9 @@ import shlex
 
 SCRIPT = "jobs/train.py"
 MODULE = "raytrain_eks.train"
+SWEEP_SCRIPT = "jobs/sweep.py"
+SWEEP_MODULE = "-m raytrain_eks.tune"
+"""The driver of a sweep where its script does not travel: what stands in a script's place."""
 
 
 def shell_line(
@@ -22,7 +25,9 @@ def shell_line(
         raise ValueError("a command cannot carry a zero byte")
     # POSIX: `cd` leaves the folder it came from in OLDPWD. CDPATH would send a relative name elsewhere: it is absolute.
     begin = f"cd -- {shlex.quote(folder)} && exec" if folder is not None else "exec"
-    driver = [_unpacked(script, folder)] if script is not None else ["-m", MODULE]
+    driver = ["-m", MODULE]
+    if script is not None:
+        driver = script.split() if script == SWEEP_MODULE else [_unpacked(script, folder)]
     return " ".join([begin, shlex.quote(python), *driver, *map(shlex.quote, options), _unpacked(job_file, folder)])
 
 

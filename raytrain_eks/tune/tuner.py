@@ -31,7 +31,17 @@ QUIET = {
 }
 
 
-class Legs(Searcher):
+class _Here:
+    """An object of this process: Tune takes snapshots of itself, and nothing of this may be in them."""
+
+    def __reduce__(self) -> Any:
+        return object, ()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+class Legs(_Here, Searcher):
     """Gives Tune the conductor's legs, as trials of its own."""
 
     def __init__(self, conductor: Conductor, needs: Needs, most: int):
@@ -62,7 +72,7 @@ class Legs(Searcher):
         """Nothing: the journal has it."""
 
 
-class Word(FIFOScheduler):
+class Word(_Here, FIFOScheduler):
     """Takes what trials tell to the conductor, and its word back."""
 
     def __init__(self, conductor: Conductor, after: Any):
