@@ -9,7 +9,7 @@ import yaml
 from aiohttp import ClientSession, ClientTimeout, web
 from yarl import URL
 
-from double import discovery, podlogs, refusal, reviews, tables
+from double import discovery, podlogs, protobuf, refusal, reviews, tables
 from double.access import ANONYMOUS, Access, Ask, User
 from double.address import Address, parse
 from double.faults import Fault, Faults
@@ -129,7 +129,8 @@ class Server:
         if address is None:
             return self._discover(request)
         if address.group in ("authorization.k8s.io", "authentication.k8s.io"):
-            return web.json_response(reviews.answer(self.access, user, address, json.loads(body)), status=201)
+            sent = protobuf.review(body) if body.startswith(protobuf.MAGIC) else json.loads(body)
+            return web.json_response(reviews.answer(self.access, user, address, sent), status=201)
         return await self._resource(request, address, body)
 
     def _discover(self, request: web.Request) -> web.Response:
