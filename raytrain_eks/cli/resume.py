@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from raytrain_eks.cli import output as out
-from raytrain_eks.cli.target_options import options, storage_of, target_of
+from raytrain_eks.cli.target_options import options, target_of
 
 
 @click.command(help="Go on with a RUN from its last complete checkpoint, with the job file that its folder holds.")
@@ -32,12 +32,12 @@ def command(
     from raytrain_eks.cli.submit import run as submit
     from raytrain_eks.cli.submit import size
     from raytrain_eks.submit import registry
-    from raytrain_eks.submit.start import again
+    from raytrain_eks.submit.start import again, place_of_run
 
     limit = size(max_upload)
     record = registry.recall(run)
     target = target_of(on, access, record)
-    place = storage_of(storage, record)
+    place = place_of_run(run, storage, record, target)
     job_file, folder, before = again(run, target, place, record)
     return submit(
         job_file,

@@ -39,11 +39,13 @@ def command(
         return 0
     from raytrain_eks.submit import registry
     from raytrain_eks.submit.run_status import status
+    from raytrain_eks.submit.start import place_of_run
 
     record = registry.recall(run)
-    place = storage_of(storage, record)
-    if _sweep(place, run) is not None:
-        return _watch_sweep(run, place, target_of(on, access, record), record, watch, output)
+    target = target_of(on, access, record)
+    place = place_of_run(run, storage, record, target)
+    if place is not None and _sweep(place, run) is not None:
+        return _watch_sweep(run, place, target, record, watch, output)
     while True:
         found = status(
             run,
@@ -111,4 +113,8 @@ def screen(found: "RunStatus") -> str:
     """What a person wants to know first, first."""
     from raytrain_eks.submit.run_status import facts
 
-    return out.pairs({"run": found.run} | facts(found))
+    told = out.pairs({"run": found.run} | facts(found) | {"why": "\n     ".join(found.why[1:]) or None})
+    if not found.pods:
+        return told
+    rows = [(pod.name, pod.role, pod.phase, pod.node, pod.restarts or None, pod.why) for pod in found.pods]
+    return f"{told}\n\n" + out.aligned(("POD", "ROLE", "PHASE", "NODE", "RESTARTS", "WHY"), rows, right=("RESTARTS",))

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from raytrain_eks.submit.target import Target
 
 
-@click.command(help="Run a job FILE on this machine or a Ray cluster. The same file again goes on where it stopped.")
+@click.command(
+    help="Run a job FILE on this machine, a Ray cluster or Kubernetes. The same file again goes on where it stopped."
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @options
 @click.option("-f", "--follow", is_flag=True, help="Show log and progress; end with the job's exit code.")
@@ -23,6 +25,19 @@ if TYPE_CHECKING:
 @click.option("--working-dir", type=click.Path(path_type=Path), help="What travels with the job. Default: this folder.")
 @click.option(
     "--max-upload", default="100Mi", show_default=True, metavar="SIZE", help="Limit of the working directory."
+)
+@click.option("--cluster", metavar="NAME", help="With --on eks: run in this RayCluster instead of one of its own.")
+@click.option(
+    "--code",
+    type=click.Choice(["auto", "configmap", "storage", "image"]),
+    help="With --on eks: how the working directory gets there. Default: auto, in a ConfigMap when it fits.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=False,
+    flag_value="client",
+    type=click.Choice(["client", "server"]),
+    help="With --on eks: print the RayJob and make nothing; `server` lets the API check it.",
 )
 @out.option()
 def command(
@@ -35,6 +50,9 @@ def command(
     tiny: bool,
     working_dir: Path | None,
     max_upload: str,
+    cluster: str | None,
+    code: str | None,
+    dry_run: str | None,
     output: str,
 ) -> int:
     from raytrain_eks.submit.assemble import JobFile
@@ -42,9 +60,24 @@ def command(
     limit = size(max_upload)
     folder = Path.cwd()
     job_file = JobFile.read(file)
-    target = target_of(on, access)
+    target = target_of(on, access | {"cluster": cluster, "code": code})
     if tiny:
         job_file = job_file.dry_run(target)
+    if dry_run is not None:
+        from raytrain_eks.cli.submit_objects import show as show_objects
+
+        show_objects(
+            job_file,
+            target,
+            folder=folder,
+            working_dir=working_dir or folder,
+            storage=storage,
+            resume=resume,
+            limit=limit,
+            on_server=dry_run == "server",
+            output=output,
+        )
+        return 0
     return run(
         job_file,
         target,
@@ -106,7 +139,12 @@ def run(
     from raytrain_eks.cli.following import follow as show
 
     say(f"{name} was submitted as {id} on {target.name}; Ctrl-C leaves it running")
-    code, state = show(target, id, name)
+    screen = None
+    if file.sweep is not None:
+        from raytrain_eks.cli.sweep_screen import SweepScreen
+
+        screen = SweepScreen(name)
+    code, state = show(target, id, name, screen)
     facts |= {"state": state.phase.value.lower() if state is not None else None, "exit_code": code}
     out.write(output, facts, table=lambda: "")
     return code

@@ -94,15 +94,24 @@ class RayCluster:
         """Ask the driver to save and end."""
         return self.server.stop(id)
 
+    def end(self, id: str) -> bool:
+        """A job server knows one way to end a job, and it is not abrupt."""
+        return self.stop(id)
+
+    def kept(self, run: str, storage: str | None) -> None:
+        """A job server keeps no job file by itself."""
+
     def log(self, state: JobState, *, skip: int = 0, follow: bool = False, last: int | None = None) -> Stream:
         """The driver's log; nothing while the driver has no node yet."""
         if state.node is None:
             return _nothing()
         return self.server.log(state.id, state.node, skip=skip, follow=follow, last=last)
 
-    def rank_log(self, state: JobState, rank: RankPlace, *, last: int | None = None, follow: bool = False) -> Stream:
+    def rank_log(
+        self, state: JobState, rank: RankPlace, *, skip: int = 0, follow: bool = False, last: int | None = None
+    ) -> Stream:
         """The output of a worker process, from the agent of its node."""
-        return self.server.worker_log(rank.node, rank.pid, follow=follow, last=last)
+        return self.server.worker_log(rank.node, rank.pid, skip=skip, follow=follow, last=last)
 
     def details(self, id: str) -> Details:
         """Nothing that the job's state does not say."""

@@ -117,10 +117,12 @@ class Eks:
         return found
 
     def access(self) -> dict[str, str]:
-        """Context, namespace and kubeconfig, so that another current context changes nothing."""
+        """Context, namespace and the like, so that another current context changes nothing."""
         found = {"namespace": self.namespace}
         if self.client.context != "in-cluster":
             found["context"] = self.client.context
+        if self.options.cluster:
+            found["cluster"] = self.options.cluster
         if self.options.kubeconfig:
             found["kubeconfig"] = str(Path(self.options.kubeconfig).expanduser().absolute())
         return found
@@ -271,9 +273,11 @@ class Eks:
     def _tail(self, pod: str, last: int | None) -> Iterator[str]:
         return container_lines(self.client, self.namespace, pod, SUBMITTER_CONTAINER, tail=last)
 
-    def rank_log(self, state: JobState, rank: RankPlace, *, last: int | None = None, follow: bool = False) -> Stream:
+    def rank_log(
+        self, state: JobState, rank: RankPlace, *, skip: int = 0, follow: bool = False, last: int | None = None
+    ) -> Stream:
         """The output of a worker process, from the agent of its node by way of the head."""
-        return self._server(state.id).worker_log(rank.node, rank.pid, follow=follow, last=last)
+        return self._server(state.id).worker_log(rank.node, rank.pid, skip=skip, follow=follow, last=last)
 
     def _server(self, id: str) -> HeadServer:
         with told():
@@ -282,6 +286,19 @@ class Eks:
         if head is None:
             raise NotFound(f"the cluster of {id} is not there (any more), and its processes with it")
         return head
+
+    def kept(self, run: str, storage: str | None) -> "JobFile | None":
+        """What the run's newest RayJob carries; where that is in a RayCluster that was there, the next one will be."""
+        from raytrain_eks.submit.eks_file import newest_of, of_rayjob
+
+        with told():
+            body = newest_of(self._jobs(run), storage)
+        if body is None:
+            return None
+        there = (body["spec"].get("clusterSelector") or {}).get(eks_pods.CLUSTER_LABEL)
+        if there is not None and self.options.cluster is None:
+            self.options = replace(self.options, cluster=str(there))
+        return of_rayjob(body)
 
     def past(self, id: str) -> JobState | None:
         """Logs live as long as the RayJob."""

@@ -53,6 +53,16 @@ def of_rayjob(body: dict[str, Any]) -> JobFile | None:
     return JobFile.of(Path(annotations.get(FILE) or "job.yaml"), annotations[CONTENT].encode())
 
 
+def newest_of(bodies: Iterable[dict[str, Any]], storage: str | None) -> dict[str, Any] | None:
+    """The newest RayJob whose run's folder is in `storage` (None: anywhere); None for none."""
+    same = [
+        body
+        for body in bodies
+        if storage is None or (body["metadata"].get("annotations") or {}).get(STORAGE) == storage
+    ]
+    return max(same, key=lambda body: str(body["metadata"].get("creationTimestamp")), default=None)
+
+
 def refuse_complete(file: JobFile, storage: str, earlier: Iterable[dict[str, Any]]) -> None:
     """Raises AlreadyComplete when the run is over and this file would not extend it: by its folder where that can be
     read, else by its newest RayJob. So no node is started to find it out."""
@@ -69,8 +79,7 @@ def refuse_complete(file: JobFile, storage: str, earlier: Iterable[dict[str, Any
             return
     except OSError:
         pass
-    same = [body for body in earlier if (body["metadata"].get("annotations") or {}).get(STORAGE) == storage]
-    newest = max(same, key=lambda body: str(body["metadata"].get("creationTimestamp")), default=None)
+    newest = newest_of(earlier, storage)
     if newest is None or job_state(newest).phase is not Phase.SUCCEEDED or cancelled(newest):
         return
     before = of_rayjob(newest)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
 JOB_LABEL = "job-name"
 """The Job controller's label of the pods that submit; the Job has the RayJob's name."""
-KUEUE_OWNER = "kueue.x-k8s.io/job-uid"
 KUEUES = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 """Versions of Kueue's kinds, the newer one first."""
 VOLCANO = "scheduling.volcano.sh/v1beta1"
@@ -132,10 +131,10 @@ def _queues(client: "Client", job: "Body") -> Iterator[Sentence]:
     labels, where = metadata.get("labels") or {}, metadata["namespace"]
     with contextlib.suppress(KubeError):
         if "kueue.x-k8s.io/queue-name" in labels:
-            for workload in client.list(
-                kueue(client), "Workload", where, labels=f"{KUEUE_OWNER}={metadata.get('uid')}"
-            ):
-                yield from _unmet(workload, "Workload", ("QuotaReserved", "Admitted"))
+            for workload in client.list(kueue(client), "Workload", where):
+                owners = workload["metadata"].get("ownerReferences") or []
+                if any(owner.get("uid") == metadata.get("uid") for owner in owners):
+                    yield from _unmet(workload, "Workload", ("QuotaReserved", "Admitted"))
         if "volcano.sh/queue-name" in labels and (name := (job.get("status") or {}).get("rayClusterName")):
             group = client.find(VOLCANO, "PodGroup", f"ray-{name}-pg", where)
             yield from _unmet(group or {}, "PodGroup", ("Unschedulable",), when="True")

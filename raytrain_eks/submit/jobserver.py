@@ -234,9 +234,10 @@ class JobServer:
         """
         return self._log({"node_id": node, "filename": f"job-driver-{id}.log"}, skip=skip, follow=follow, last=last)
 
-    def worker_log(self, node: str, pid: int, *, follow: bool = False, last: int | None = None) -> "Log":
-        """The standard output of a worker process. Raises NotFound when the process or its node is not known."""
-        return self._log({"node_id": node, "pid": str(pid)}, follow=follow, last=last)
+    def worker_log(self, node: str, pid: int, *, skip: int = 0, follow: bool = False, last: int | None = None) -> "Log":
+        """The standard output of a worker process, as `log`. Raises NotFound when the process or its node is not
+        known."""
+        return self._log({"node_id": node, "pid": str(pid)}, skip=skip, follow=follow, last=last)
 
     def _log(self, which: dict[str, str], *, skip: int = 0, follow: bool = False, last: int | None = None) -> "Log":
         query = which | {"lines": str(last or -1), "timeout": str(LOG_S)}

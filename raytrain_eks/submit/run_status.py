@@ -5,19 +5,26 @@ Reads only; imports neither ray nor torch.
 """
 
 import contextlib
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from raytrain_eks.checkpoint.run import METRICS, RunFolder
+from raytrain_eks.checkpoint.run import EVENTS, METRICS, RunFolder
 from raytrain_eks.submit import progress
 from raytrain_eks.submit.errors import NotFound, TargetError
 from raytrain_eks.submit.follow import ending
-from raytrain_eks.submit.target import RUN, STORAGE, JobState, Phase, Target
+from raytrain_eks.submit.target import RUN, STORAGE, JobState, Phase, Pod, Target
+from raytrain_eks.train.goodput import ledger
 from raytrain_eks.train.progress import duration
 
 LAST_LINES = 400
 """Lines of a log in which the last progress line is looked for."""
+LEDGER_LIMIT = 64 * 2**20
+"""Bytes of metrics that are read for the goodput; beyond, a status would take seconds."""
+_ENDED = re.compile(r"(?P<run>\S+) (?P<how>complete|stopped): (?P<steps>\d+) steps, \d+ tokens")
+_COMPLETE = re.compile(r"(?P<run>\S+) is already (?P<how>complete), (?P<steps>\d+) steps: .*")
+"""How a driver's log tells the end of its run."""
 
 
 @dataclass(kw_only=True)
@@ -41,6 +48,14 @@ class RunStatus:
     checkpoint: int | None = None
     """Step of the newest complete checkpoint."""
     checkpoint_age_s: float | None = None
+    goodput: float | None = None
+    """The part of its time, waiting for restarts included, that went into steps that count: 0 to 1."""
+    mfu: float | None = None
+    """Model FLOPs utilisation of the last step: 0 to 1; None where the accelerator's peak is not known."""
+    why: list[str] = field(default_factory=list)
+    """Why it does not run, or has failed, as far as Kubernetes tells; sentences."""
+    pods: list[Pod] = field(default_factory=list)
+    """Pods of the job, on targets that have pods."""
     address: str | None = None
     """Where a browser shows the job."""
 
@@ -58,8 +73,12 @@ def status(run: str, *, storage: str | None, target: Target, job_id: str | None)
     summary = _from_folder(found, place)
     if job is not None:
         found.job, found.address = job.id, target.address(job.id)
-        if not job.phase.over:
-            _from_log(found, target, job)
+        if not job.phase.over or found.attempt is None:
+            summary = _from_log(found, target, job) or summary
+        if job.phase is not Phase.SUCCEEDED:
+            with contextlib.suppress(TargetError):
+                details = target.details(job.id)
+                found.pods, found.why = list(details.pods), list(details.why)
     if job is None and found.attempt is None and trouble is None:
         raise NotFound(
             f"no run `{run}`: nothing in {place}, and {target.name} has no job of it\n  see `raytrain-eks ls`"
@@ -80,6 +99,8 @@ def facts(now: RunStatus) -> dict[str, object]:
         "loss": f"{now.loss:.4f}" if now.loss is not None else None,
         "speed": f"{now.tokens_per_second:.0f} tok/s" if now.tokens_per_second is not None else None,
         "eta": duration(now.eta_s) if now.eta_s is not None else None,
+        "goodput": f"{now.goodput:.1%} of its time went into steps that count" if now.goodput else None,
+        "mfu": f"{now.mfu:.1%}" if now.mfu is not None else None,
         "checkpoint": kept,
         "attempt": now.attempt,
         "folder": now.storage,
@@ -131,6 +152,8 @@ def _from_folder(found: RunStatus, place: str | None) -> dict[str, Any] | None:
         found.attempt = max(folder.attempts(), default=0)
         last = folder.last_line(METRICS) or {}
         found.step = last.get("step")
+        found.mfu = last.get("mfu")
+        found.goodput = _goodput(folder)
         # A loss that is not finite is a word there.
         found.loss = last["loss"] if isinstance(last.get("loss"), int | float) else None
         if last.get("step_seconds"):
@@ -149,9 +172,19 @@ def _from_folder(found: RunStatus, place: str | None) -> dict[str, Any] | None:
         return None
 
 
-def _from_log(found: RunStatus, target: Target, job: JobState) -> None:
-    """The last progress line of a running driver: it knows the steps of the whole run and how long they take."""
-    last = None
+def _goodput(folder: RunFolder) -> float | None:
+    """None for a run that is too long to be read for it, and for one whose lines are not a trainer's."""
+    if (folder.storage.size(METRICS) or 0) > LEDGER_LIMIT:
+        return None
+    with contextlib.suppress(KeyError, TypeError):
+        return ledger(folder.lines(METRICS), folder.lines(EVENTS))["goodput"]
+    return None
+
+
+def _from_log(found: RunStatus, target: Target, job: JobState) -> dict[str, Any] | None:
+    """The last progress line of a driver: it knows the steps of the whole run and how long they take. Of one that is
+    over, what it said at its end, in the words of a summary."""
+    last, summary = None, None
     rest = b""
     with contextlib.suppress(TargetError):
         for chunk in target.log(job, last=LAST_LINES):
@@ -159,9 +192,17 @@ def _from_log(found: RunStatus, target: Target, job: JobState) -> None:
             for line in lines:
                 if line.startswith(b"step ") and (told := progress.parse(line.decode("utf-8", "replace"))):
                     last = told
+                elif job.phase.over and line.startswith(found.run.encode()):
+                    summary = _end(found.run, line.decode("utf-8", "replace")) or summary
     if last is not None:
         found.step, found.steps, found.loss = last.step, last.steps, last.loss
-        found.tokens_per_second, found.eta_s = last.tokens_per_second, last.eta_s
+        found.tokens_per_second, found.eta_s = last.tokens_per_second, last.eta_s if not job.phase.over else None
+    return summary
+
+
+def _end(run: str, line: str) -> dict[str, Any] | None:
+    match = _ENDED.fullmatch(line) or _COMPLETE.fullmatch(line)
+    return {"status": match["how"], "steps": int(match["steps"])} if match and match["run"] == run else None
 
 
 def _judge(found: RunStatus, job: JobState | None, summary: dict[str, Any] | None, trouble: str | None) -> None:

@@ -13,6 +13,7 @@ from raytrain_eks.submit.errors import NotFound
 from raytrain_eks.submit.registry import Record
 from raytrain_eks.submit.run_status import job_of
 from raytrain_eks.submit.target import STOP_GRACE_S, STORAGE, JobState, Say, Submission, Target
+from raytrain_eks.tune.history import FILE as SWEEP
 
 STOP_S = STOP_GRACE_S + 15
 """Seconds after which a job that was asked to stop should have stopped, or have been killed."""
@@ -98,23 +99,43 @@ def ready(
     return submission
 
 
+def place_of_run(run: str, storage: str | None, record: Record | None, target: Target) -> str | None:
+    """Where the run's folder is: as given, where it was submitted to, this machine's default for what runs here, or
+    what its newest job on the target says; None when nobody tells. Raises TargetError."""
+    known = storage or (record.storage if record is not None and record.storage else None)
+    if known is not None or target.shares_files:
+        return known or default_storage()
+    job = job_of(run, target, storage=None, id=None)
+    return job.metadata.get(STORAGE) if job is not None else None
+
+
 def place_of(storage: str | None, record: Record | None) -> str:
     """Where run folders are: as given, where the run was submitted to, or this machine's default."""
     return storage or (record.storage if record is not None and record.storage else None) or default_storage()
 
 
-def again(run: str, target: Target, storage: str, record: Record | None) -> tuple[JobFile, Path, Path]:
-    """The job file that a run's folder holds, the folder that its relative paths start at, and the working directory
-    of the last submission; this folder for what is gone or was never known. Raises NotFound, OSError."""
-    folder = RunFolder(storage, run)
-    try:
-        content = folder.storage.read(JOB)
-    except FileNotFoundError:
-        elsewhere = "" if target.shares_files else "\n  when only the cluster can read it, submit the job file again"
-        raise NotFound(f"no run `{run}` in {storage} (see `raytrain-eks ls`){elsewhere}") from None
+def again(run: str, target: Target, storage: str | None, record: Record | None) -> tuple[JobFile, Path, Path]:
+    """The job file that a run's folder holds, or its target where that cannot be read; the folder that its relative
+    paths start at, and the working directory of the last submission; this folder for what is gone or was never known.
+    Raises NotFound, OSError."""
     here = _still_there(record.folder if record is not None else None)
     there = _still_there(record.working_dir if record is not None else None)
-    return JobFile.of(Path(f"{folder.url}/{JOB}"), content), here, there
+    trouble = None
+    if storage is not None:
+        folder = RunFolder(storage, run)
+        try:
+            name = next((each for each in (SWEEP, JOB) if folder.storage.exists(each)), JOB)
+            return JobFile.of(Path(f"{folder.url}/{name}"), folder.storage.read(name)), here, there
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            trouble = error
+    if (kept := target.kept(run, storage)) is not None:
+        return kept, here, there
+    if trouble is not None:
+        raise trouble
+    elsewhere = "" if target.shares_files else "\n  when only the cluster can read it, submit the job file again"
+    raise NotFound(f"no run `{run}` in {storage or target.name} (see `raytrain-eks ls`){elsewhere}")
 
 
 def _still_there(folder: str | None) -> Path:

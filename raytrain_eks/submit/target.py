@@ -178,12 +178,20 @@ class Target(Protocol):
     def stop(self, id: str) -> bool:
         """Ask the driver to save and end; it is killed when it does not within `STOP_GRACE_S`. False: it was over."""
 
+    def end(self, id: str) -> bool:
+        """End the job without asking. False: it was over, or there is none."""
+
+    def kept(self, run: str, storage: str | None) -> "JobFile | None":
+        """The job file of a run's newest job, where the target keeps it."""
+
     def log(self, state: JobState, *, skip: int = 0, follow: bool = False, last: int | None = None) -> Stream:
         """The bytes of the driver's log after the first `skip`, or its `last` lines; with `follow` without an end. A
         connection that drops raises Unreachable."""
 
-    def rank_log(self, state: JobState, rank: "RankPlace", *, last: int | None = None, follow: bool = False) -> Stream:
-        """The bytes of one rank's own output. Raises NotFound when its process or its node is gone."""
+    def rank_log(
+        self, state: JobState, rank: "RankPlace", *, skip: int = 0, follow: bool = False, last: int | None = None
+    ) -> Stream:
+        """The bytes of one rank's own output, as `log`. Raises NotFound when its process or its node is gone."""
 
     def details(self, id: str) -> Details:
         """Pods and reasons of a job; empty on targets that have none."""

@@ -146,7 +146,7 @@ def test_a_job_goes_on_when_its_follower_leaves_and_is_cancelled_in_peace(person
     assert log.rstrip().endswith("saved")
     assert json.loads(person.run("status", "long", "-o", "json").stdout)["state"] == "stopped"
     assert person.run("cancel", "long").returncode == 0
-    assert person.run("logs", "long", "-n", "2").stdout.splitlines() == [
+    assert person.run("logs", "long", "--last", "2").stdout.splitlines() == [
         "asked to stop: saving a last checkpoint",
         "saved",
     ]
