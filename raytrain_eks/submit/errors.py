@@ -50,6 +50,12 @@ class Busy(TargetError):
     code = 1
 
 
+class Misused(TargetError):
+    """An option that has no meaning for this target."""
+
+    code = 2
+
+
 class AlreadyComplete(TargetError):
     """The run is over, and what was submitted would not extend it. Nothing is wrong."""
 

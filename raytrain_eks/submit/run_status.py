@@ -81,7 +81,8 @@ def status(run: str, *, storage: str | None, target: Target, job_id: str | None)
                 found.pods, found.why = list(details.pods), list(details.why)
     if job is None and found.attempt is None and trouble is None:
         raise NotFound(
-            f"no run `{run}`: nothing in {place}, and {target.name} has no job of it\n  see `raytrain-eks ls`"
+            f"no run `{run}`: {f'nothing in {place}, and ' if place else ''}{target.name} has no job of it\n"
+            "  see `raytrain-eks ls`"
         )
     _judge(found, job, summary, trouble)
     return found

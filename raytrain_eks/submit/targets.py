@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raytrain_eks.submit.errors import TargetError
+from raytrain_eks.submit.errors import Misused, TargetError
 from raytrain_eks.submit.registry import Record
 from raytrain_eks.submit.target import Target
 
@@ -46,10 +46,10 @@ def open_target(
 
         for name, value in (("--header", headers), ("--ca", ca)):
             if value:
-                raise TargetError(f"{name} is for the address of a dashboard; --on eks goes by the kubeconfig")
+                raise Misused(f"{name} is for the address of a dashboard; --on eks goes by the kubeconfig")
         return Eks(Options(token_file=token_file, any_version=any_version, **given))
     if given:
-        raise TargetError(f"--{next(iter(given))} is for --on eks, and this goes to {on}")
+        raise Misused(f"--{next(iter(given))} is for --on eks, and this goes to {on}")
     if on == "local":
         from raytrain_eks.submit.local import Local
 
