@@ -20,6 +20,7 @@ MODULES = (
     "rules.storage",
     "rules.operator",
     "rules.ray",
+    "rules.exposure",
     "rules.queues",
 )
 """One module for each subject; each has a tuple RULES."""

@@ -53,6 +53,7 @@ from raytrain_eks.spec.kubernetes import (
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Cpu, Memory
+from raytrain_eks.spec.secret_names import reveals
 
 ClusterName = Annotated[
     str,
@@ -123,6 +124,14 @@ class Pods(Model):
                 )
                 why = why or "labels under raytrain-eks/ choose the nodes"
                 yield Problem(path="labels", value=key, rule=why, fix="use a domain of your own")
+
+    @rule
+    def secrets_are_elsewhere(self) -> Iterator[Problem]:
+        for name, value in self.environment.items():
+            if reveals(name, value):
+                why = "looks like a secret, and everyone who may read the manifests could read it"
+                fix = f"keep it in a Secret and write `secrets: {{{name}: {{name: …, key: …}}}}`"
+                yield Problem(path=f"environment.{name}", value="(not shown)", rule=why, fix=fix)
 
     @rule
     def pod_is_a_pod(self) -> Iterator[Problem]:
@@ -314,6 +323,13 @@ class Cluster(Model):
                 yield Problem(path=path, rule=f"does not lie in the region, which is {self.region}")
         if self.head.instance is None and self.provisioner.kind != "none":
             yield Problem(path="head.instance", rule="needs a type, since its node is made by the provisioner")
+
+    @rule
+    def nobody_gets_in_unasked(self) -> Iterator[Problem]:
+        if self.auth.mode == "disabled" and self.head.service != "ClusterIP":
+            why = "whoever reaches the nodes would run code in the cluster: its Jobs API asks for no token"
+            fix = "write `auth: token`, or `service: ClusterIP` and use kubectl port-forward"
+            yield Problem(path="head.service", value=self.head.service, rule=why, fix=fix)
 
     @rule
     def scaling(self) -> Iterator[Problem]:
