@@ -22,6 +22,8 @@ from raytrain_eks.spec.sweep_steering import Asha, Median, Pbt, in_steps
 
 FIXED = ("kind", "name", "storage", "cluster", "workers", "environment", "sample", "loggers")
 """Fields of a job that say where a run is and what it is called; a sweep sets them, or they are alike in all trials."""
+FEW = 30
+"""Combinations of the others beside which a refused value is tried again."""
 LONGEST = 200
 """Values of one parameter that are tried, and combinations of a small space."""
 
@@ -151,8 +153,18 @@ def _values(sweep: Sweep, path: str, parameter: Parameter, job: Mapping[str, Any
     context = _around(sweep, path)
     for where, value in _tried(parameter):
         refused = _refusal(job, context | {path: value}, about=path)
-        if refused is not None:
+        if refused is not None and not _fits_elsewhere(sweep, path, value, job):
             yield Problem(path=f"space.{path}.{where}", rule=refused.rule, fix=refused.fix)
+
+
+def _fits_elsewhere(sweep: Sweep, path: str, value: Any, job: Mapping[str, Any]) -> bool:
+    """Whether a value that the job refuses fits beside other values of the space."""
+    others = {each: parameter for each, parameter in sweep.space.items() if each != path}
+    listed = [[(each, one) for _, one in _tried(parameter)] for each, parameter in others.items()]
+    for chosen in itertools.islice(itertools.product(*listed), FEW if others else 0):
+        if _refusal(job, dict(chosen) | {path: value}, about=path) is None:
+            return True
+    return False
 
 
 def _around(sweep: Sweep, path: str) -> dict[str, Any]:

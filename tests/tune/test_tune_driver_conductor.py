@@ -43,8 +43,7 @@ def test_asha_stops_trials_at_rungs_and_the_journal_says_against_what(tmp_path):
     assert all("against" in line["reason"] for line in stopped)
 
 
-@pytest.mark.parametrize("search", ["random", "optuna"])
-@pytest.mark.parametrize("at", [1, 60, 140, 251])
+@pytest.mark.parametrize(("at", "search"), [(1, "random"), (251, "random"), (140, "optuna")])
 def test_a_killed_driver_changes_nothing_but_some_steps(tmp_path, at, search):
     # One at a time: then the order of events is the same, and so must every decision be.
     spec = sweep(trials=9, search={"kind": search, **({"startup": 3} if search == "optuna" else {})}, **ASHA)
@@ -96,7 +95,7 @@ def test_population_based_training_copies_the_best_and_keeps_its_lineage(tmp_pat
         assert record.trials[name].parameters["optimizer.learning_rate"] > 0
 
 
-@pytest.mark.parametrize("at", [70, 119, 120, 121, 125, 200, 239, 243])
+@pytest.mark.parametrize("at", [119, 121, 200])
 def test_population_based_training_does_not_depend_on_kills_nor_on_speed(tmp_path, at):
     spec = sweep(trials=4, scheduler={"kind": "pbt", "every": 30}, seed=3)
     clean, killed = World(tmp_path / "clean", spec, most=4), World(tmp_path / "killed", spec, most=2)
