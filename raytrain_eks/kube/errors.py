@@ -114,6 +114,13 @@ class Asked:
         return {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}
 
 
+def is_refusal(status: int, body: Mapping[str, Any]) -> bool:
+    """Whether an answer means that the object breaks a rule. Server-side apply answers 500 to fields that the schema
+    does not know, before any validation (kubernetes structured-merge-diff)."""
+    said = str(body.get("message") or "")
+    return status in (400, 413, 415, 422) or (status == 500 and "failed to create typed patch object" in said)
+
+
 def of_answer(status: int, body: Mapping[str, Any], asked: Asked, server: str) -> KubeError:
     """The error that an HTTP status and a Status object mean."""
     said = " ".join(str(body.get("message") or "").split()) or f"HTTP {status}"
@@ -134,7 +141,7 @@ def of_answer(status: int, body: Mapping[str, Any], asked: Asked, server: str) -
         return _conflict(said, reason, body, asked)
     if status == 410:
         return Gone(f"{asked}: {said}", status=status, reason=reason)
-    if status in (400, 413, 415, 422):
+    if is_refusal(status, body):
         return Invalid(f"{asked}: refused by the API\n" + _causes(said, body), status=status, reason=reason)
     if status == 429 or status >= 500:
         return Unreachable(

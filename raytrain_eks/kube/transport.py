@@ -18,7 +18,7 @@ import msgspec
 from lightkube.config import client_adapter, kubeconfig, models
 
 from raytrain_eks.kube.credentials import auth_of
-from raytrain_eks.kube.errors import Asked, BadConfig, KubeError, Unreachable, of_answer
+from raytrain_eks.kube.errors import Asked, BadConfig, KubeError, Unreachable, is_refusal, of_answer
 from raytrain_eks.kube.kubeconfig import Access
 
 CONNECT_S, ANSWER_S = 10.0, 60.0
@@ -90,10 +90,11 @@ class Transport:
                     raise self._unreachable(error, asked) from None
                 time.sleep(_pause(attempt))
                 continue
-            if response.status_code in AGAIN and not last and (safe or response.status_code == 429):
+            answer = _decoded(response)
+            again = response.status_code in AGAIN and not is_refusal(response.status_code, answer)
+            if again and not last and (safe or response.status_code == 429):
                 time.sleep(_pause(attempt, response.headers.get("Retry-After")))
                 continue
-            answer = _decoded(response)
             if response.status_code >= 300:
                 raise of_answer(response.status_code, answer, asked, self.access.server)
             return response.status_code, answer
