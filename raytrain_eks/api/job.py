@@ -1,15 +1,13 @@
 """`Job` in Python: the job file's tree, and `submit`."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raytrain_eks.api.tree import Tree, document_of, source
+from raytrain_eks.api.tree import Tree
 from raytrain_eks.spec import job as spec
 
 if TYPE_CHECKING:
     from raytrain_eks.api.run import Run, Where
-    from raytrain_eks.submit.assemble import JobFile
     from raytrain_eks.submit.target import Say
 
 
@@ -35,35 +33,21 @@ class Job(Tree, spec.Job):
         `on`: `local`, `http://HEAD:8265`, `eks`, or what `cluster.connect()` returned; None: $RAYTRAIN_ON, else this
         machine. `storage` wins over the job's; `resume` goes on even if the job has changed; `tiny` is the same job in
         small. `working_dir` travels with it (None: the current folder), at most `max_upload` of it. `say` takes lines
-        about what happens. `access`: `headers`, `token_file`, `ca`, `any_version`, as the options of `submit`.
+        about what happens. `access` are the options of `submit`: `headers`, `token_file`, `ca`, `any_version`, and for
+        `eks` `context`, `namespace`, `kubeconfig`, `cluster`, `code`.
 
         Raises SpecError with every problem of the job, TargetError when the target cannot take it.
         """
-        from raytrain_eks.api import run
-        from raytrain_eks.spec.quantity import parse
-        from raytrain_eks.submit.start import start
+        from raytrain_eks.api.submitting import submit
 
-        place = run.opener(on, access)
-        target, here = place(), Path.cwd()
-        root = Path(working_dir) if working_dir is not None else here
-        file = self._file(root)
-        started = start(
-            file.dry_run(target) if tiny else file,
-            target,
-            folder=here,
-            working_dir=root,
-            storage=None if storage is None else os.fspath(storage),
+        return submit(
+            self,
+            on,
+            access,
+            storage=storage,
             resume=resume,
-            limit=int(parse(max_upload)),
-            say=say or run.quiet,
+            tiny=tiny,
+            working_dir=working_dir,
+            max_upload=max_upload,
+            say=say,
         )
-        return run.Run(started.run, place, storage=started.storage, id=started.id)
-
-    def _file(self, root: Path) -> "JobFile":
-        """The job as `start` takes it: the file it was loaded from, comments and all, or its fields as YAML."""
-        from raytrain_eks.submit.assemble import JobFile
-        from raytrain_eks.submit.package import ALIAS
-
-        if (known := source(self)) is not None:
-            return JobFile(*known, self)
-        return JobFile(root / ALIAS, self.to_yaml().encode(), document_of(self.written()), self)

@@ -11,8 +11,9 @@ from raytrain_eks.checkpoint.run import EVENTS, RunFolder, list_runs
 from raytrain_eks.submit import registry
 from raytrain_eks.submit.errors import NotFound, TargetError
 from raytrain_eks.submit.follow import Follower, exit_code
+from raytrain_eks.submit.ranks import RankView
 from raytrain_eks.submit.run_status import RunStatus, facts, status
-from raytrain_eks.submit.start import STOP_S, again, newest, place_of, start, stopped
+from raytrain_eks.submit.start import STOP_S, again, newest, place_of, place_of_run, start, stopped
 from raytrain_eks.submit.target import JobState, Say, Target
 from raytrain_eks.submit.targets import known_access, named, open_target
 from raytrain_eks.train.progress import duration
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Where: TypeAlias = str | Target | Connection | None
 
 Place = Callable[[], Target]
-"""Opens a target anew: the Ray behind `local` may be another one by now."""
+"""Gives the target. That of `local` is opened anew each time: the Ray behind it may be another one by now."""
 OVER = {"complete": 0, "stopped": 1, "failed": 1, "interrupted": 1}
 """State of a run that is over -> exit code where no job tells one."""
 
@@ -42,17 +43,17 @@ def opener(on: Any, access: Mapping[str, Any], record: registry.Record | None = 
         return lambda: target
     name = named(on, record)
     given = known_access(access, name, record)
-    open_target(name, **given)
-    return lambda: open_target(name, **given)
+    opened = open_target(name, **given)
+    return (lambda: open_target(name, **given)) if name == "local" else (lambda: opened)
 
 
 class Run:
     """One run: its name in its storage, on the target that it was submitted to. Making one touches nothing."""
 
-    def __init__(self, name: str, place: Place, *, storage: str, id: str | None = None):
+    def __init__(self, name: str, place: Place, *, storage: str | None, id: str | None = None):
         self.name = name
         self.storage = storage
-        """Folder or URL of run folders."""
+        """Folder or URL of run folders; None when nobody could tell."""
         self.id = id
         """The job of its last submission from here."""
         self._place = place
@@ -67,7 +68,7 @@ class Run:
         """
         record = registry.recall(name)
         place = opener(on, access, record)
-        where = place_of(None if storage is None else os.fspath(storage), record)
+        where = place_of_run(name, None if storage is None else os.fspath(storage), record, place())
         found = cls(name, place, storage=where, id=record.id if record is not None else None)
         found.status()
         return found
@@ -95,9 +96,9 @@ class Run:
         return self._place()
 
     @property
-    def folder(self) -> str:
-        """The run folder."""
-        return RunFolder(self.storage, self.name).url
+    def folder(self) -> str | None:
+        """The run folder; None when nobody could tell where it is."""
+        return RunFolder(self.storage, self.name).url if self.storage is not None else None
 
     def status(self) -> RunStatus:
         """Phase, step, loss, speed, last checkpoint. Raises NotFound when nothing is known of the run."""
@@ -128,20 +129,27 @@ class Run:
     # -- what it tells ------------------------------------------------------------------------------------------
 
     @overload
-    def logs(self, *, follow: Literal[True], say: Say | None = None) -> Iterator[str]: ...
+    def logs(self, *, follow: Literal[True], rank: int | None = None, say: Say | None = None) -> Iterator[str]: ...
 
     @overload
-    def logs(self, *, follow: Literal[False] = False, last: int | None = None) -> Lines: ...
+    def logs(self, *, follow: Literal[False] = False, last: int | None = None, rank: int | None = None) -> Lines: ...
 
-    def logs(self, *, follow: bool = False, last: int | None = None, say: Say | None = None) -> Lines | Iterator[str]:
+    def logs(
+        self, *, follow: bool = False, last: int | None = None, rank: int | None = None, say: Say | None = None
+    ) -> Lines | Iterator[str]:
         """The log of its newest job: all lines, or the `last` ones; with `follow` an iterator over every line once,
-        that ends with the job. Raises NotFound when its target has no job of it."""
+        that ends with the job. With `rank` what that worker process itself wrote, while its node is up.
+        Raises NotFound when its target has no job of it."""
         target, job = self.target, self._job()
         if job is None:
-            raise NotFound(f"{target.name} has no job of `{self.name}`\n  its folder: {self.folder}")
+            place = f"\n  its folder: {self.folder}" if self.folder else ""
+            raise NotFound(f"{target.name} has no job of `{self.name}`{place}")
+        source: Target | RankView = target
+        if rank is not None:
+            source = RankView(target, self.name, rank, storage=self.storage)
         if follow and not job.phase.over:
-            return Follower(target, job.id, say=say or quiet).lines()
-        lines = _lines(target.log(job, last=last))
+            return Follower(source, job.id, say=say or quiet).lines()
+        lines = _lines(source.log(job, last=last))
         return lines if follow else Lines(lines)
 
     def metrics(self) -> "DataFrame":
@@ -171,19 +179,25 @@ class Run:
 
     # -- what can be done with it -------------------------------------------------------------------------------
 
-    def cancel(self, *, wait: bool = True, timeout: float = STOP_S) -> RunStatus:
-        """Ask it to save a last checkpoint and stop; `resume` goes on from there. One that is over stays as it is.
+    def cancel(self, *, wait: bool = True, timeout: float = STOP_S, now: bool = False) -> RunStatus | None:
+        """Ask it to save a last checkpoint and stop; `resume` goes on from there. One that is over stays as it is. With
+        `now` nothing is asked: its newest checkpoint stays. None: it had not begun, and nothing is left of it.
 
         Raises NotFound when its target has no job of it, TimeoutError when it has not stopped after `timeout` seconds.
         """
         target, job = self.target, self._job()
         if job is None:
             raise NotFound(f"{target.name} has no job of `{self.name}`, so there is nothing to cancel")
-        if not job.phase.over:
+        if now and not job.phase.over:
+            target.end(job.id)
+        elif not job.phase.over:
             target.stop(job.id)
             if wait and not stopped(target, job.id, timeout=timeout):
                 raise TimeoutError(f"{self.name} has not stopped after {duration(timeout)}")
-        return self.status()
+        try:
+            return self.status()
+        except NotFound:
+            return None
 
     def resume(
         self,
@@ -235,7 +249,7 @@ class Run:
 
     def _losses(self) -> Sequence[tuple[int, float]]:
         try:
-            found = RunFolder(self.storage, self.name).metrics()
+            found = RunFolder(self.storage, self.name).metrics() if self.storage is not None else []
         except OSError:
             return []
         return [(line["step"], line["loss"]) for line in found if isinstance(line.get("loss"), int | float)]
@@ -246,6 +260,10 @@ class Run:
         return newest(self.name, self.target, storage=self.storage, id=self.id)
 
     def _read(self) -> RunFolder:
+        if self.storage is None:
+            raise NotFound(
+                f"nobody here knows where the folder of `{self.name}` is\n  say it: Run.get(..., storage=...)"
+            )
         folder = RunFolder(self.storage, self.name)
         try:
             known = folder.identity()

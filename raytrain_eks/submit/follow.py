@@ -9,11 +9,12 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from raytrain_eks.submit.errors import Lost, NotFound, TargetError, Unreachable
-from raytrain_eks.submit.target import JobState, Phase, Say, Stream, Target
+from raytrain_eks.submit.target import JobState, Phase, Say, Stream
 
 POLL_S = 0.5
 AWAY_S = 120.0
@@ -47,10 +48,24 @@ class _Position:
         return [left.decode("utf-8", "replace")] if left else []
 
 
+class Followed(Protocol):
+    """What is needed of a target, or of one rank on it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lost(self) -> Callable[[], str | None]: ...
+
+    def job(self, id: str) -> JobState | None: ...
+
+    def log(self, state: JobState, *, skip: int = 0, follow: bool = False, last: int | None = None) -> Stream: ...
+
+
 class Follower:
     """Lines of a job's log as they come, until the job is over; then `state` says how it ended."""
 
-    def __init__(self, target: Target, id: str, *, say: Say):
+    def __init__(self, target: Followed, id: str, *, say: Say):
         self.target, self.id, self.say = target, id, say
         self.state: JobState | None = None
         self._position = _Position()
