@@ -80,6 +80,18 @@ def test_a_report_of_successive_halving():
     ] * page.seen.count("svg")
 
 
+@pytest.mark.parametrize(
+    "lines", [[], sweep_lines.halving(6), sweep_lines.population()], ids=["empty", "halving", "pbt"]
+)
+def test_a_browser_finds_nothing_to_mend(lines):
+    html5lib = pytest.importorskip("html5lib")
+    parser = html5lib.HTMLParser(strict=True)
+    history = History.of(lines, name='a<b & "c"', metric="eval_loss")
+    document = parser.parse(html(history, objectives(history)))
+    assert not parser.errors
+    assert document.find(".//{http://www.w3.org/1999/xhtml}main") is not None
+
+
 def test_a_report_of_a_population():
     shown = " ".join(checked(html(History.of(sweep_lines.population(), name="p"))).texts)
     assert "Lineage" in shown
@@ -112,7 +124,7 @@ texts = st.text(max_size=30) | st.sampled_from(
 values = texts | st.floats() | st.integers() | st.none() | st.booleans() | st.lists(texts, max_size=2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     name=texts,
     metric=texts,
@@ -188,6 +200,7 @@ def test_a_scale_holds_all_its_values(values):
     )
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 300), st.integers(3, 50), st.randoms(use_true_random=False))
 def test_thinning_keeps_ends_and_order(count, most, draw):
     points = [(float(step), draw.random()) for step in range(count)]
