@@ -12,6 +12,9 @@ from typing import Any, Self
 
 from raytrain_eks.spec.problem import counted, shown
 
+LONGEST = 1000
+"""Letters of a sentence that are shown."""
+
 
 class Level(StrEnum):
     """How bad it is."""
@@ -52,8 +55,10 @@ class Diagnosis:
         return cls(level=Level(data["level"]), fix=fix, **texts)
 
     def __str__(self) -> str:
+        # What a server or a program said may hold anything, a terminal's control sequences among it.
+        lines = [shown(text, most=LONGEST) for text in (self.what, self.fix) if text]
         head = f"{self.level.value:<6}  {self.id}  {shown(self.where, most=120)}"
-        return "\n".join([head, f"        {self.what}", *([f"        {self.fix}"] if self.fix else [])])
+        return "\n".join([head, *(f"        {line}" for line in lines)])
 
 
 def green(id: str, where: str, what: str) -> Diagnosis:

@@ -1,8 +1,8 @@
 """The working directory on its way to a cluster: which files go, how much that is, and the archive.
 
-Measured before anything is uploaded. Left out by default: version control, environments, caches, and the folders
-`data`, `runs`, `checkpoints` and the like at the top; `.gitignore` and `.rayignore` of every folder are honoured, and
-`!pattern` in them takes a default in again.
+Measured before anything is uploaded. Left out by default: version control, environments, caches, places of credentials
+(`.env`, `.aws`, `.kube`, `.ssh`, `.netrc`), and the folders `data`, `runs`, `checkpoints` and the like at the top;
+`.gitignore` and `.rayignore` of every folder are honoured, and `!pattern` in them takes a default in again.
 """
 
 import contextlib
@@ -41,6 +41,11 @@ __pycache__/
 .terraform/
 *.egg-info/
 .DS_Store
+.env
+.aws/
+.kube/
+.ssh/
+.netrc
 /data/
 /datasets/
 /runs/
