@@ -1,13 +1,9 @@
-"""What a driver says while a sweep runs and at its end, and what the end leaves: report, leaderboard, MLflow."""
-
-import json
-import threading
+"""What a driver says at the end of a sweep, and what the end leaves: report, leaderboard, MLflow."""
 
 import pytest
 import sweep_lines
 
 from raytrain_eks.tune.ending import close
-from raytrain_eks.tune.telling import Telling
 
 
 def test_the_end_leaves_a_report_and_says_the_leaderboard(tmp_path):
@@ -42,23 +38,3 @@ def test_the_end_closes_the_parent_run_of_mlflow(tmp_path, monkeypatch):
     assert run.data.tags["best.trial"] == "t0002"
     assert run.data.metrics["trials"] == 8
     mlflow.set_tracking_uri(None)
-
-
-def test_news_are_told_while_the_sweep_runs(tmp_path):
-    lines = sweep_lines.halving(2)
-    folder = sweep_lines.write(tmp_path, "lr", lines[:2])
-    said: list[str] = []
-    began = threading.Event()
-
-    def say(text: str) -> None:
-        said.append(text)
-        began.set()
-
-    with Telling(str(tmp_path), "lr", say, every=0.01):
-        assert began.wait(timeout=60)
-        with (folder / "trials.jsonl").open("a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines[2:]))
-    assert said[0].startswith("trial t0001  step 0  running  optimizer.learning_rate=")
-    assert said[-1].startswith("trial t0002  step 40  held_out_loss ")
-    assert said[-1].endswith("  completed")
-    assert len(said) == len(set(said))
