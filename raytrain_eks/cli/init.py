@@ -1,4 +1,4 @@
-"""`raytrain-eks init job|cluster`: write a first file that validates.
+"""`raytrain-eks init job|sweep|cluster`: write a first file that validates.
 
 Asks on a terminal for what no flag says; without a terminal, or with --yes, takes the defaults and asks nothing.
 """
@@ -18,7 +18,7 @@ from raytrain_eks.cli.outcome import Failure, Outcome
 Option = Callable[[Any], Any]
 
 
-@click.group(help="Write a first cluster or job file that validates.")
+@click.group(help="Write a first cluster, job or sweep file that validates.")
 def command() -> None:
     """The group itself does nothing."""
 
@@ -67,6 +67,23 @@ def job(file: str | None, force: bool, yes: bool, **given: Any) -> None:
     answers["learning_rate"] = _rate(answers["learning_rate"])
     target = _target(file, answers["name"], "jobs")
     _write(target, FirstJob(**_known(answers)).text(target), Job, force)
+
+
+@command.command("sweep", help="Write a sweep FILE (default: jobs/NAME.yaml, or NAME.yaml), - for stdout.")
+@_common
+@click.option("--job", "job_file", metavar="FILE", required=True, help="The job file whose trials it makes.")
+@click.option("--trials", type=click.IntRange(1), default=8, show_default=True, help="How many trials.")
+def sweep(file: str | None, force: bool, yes: bool, name: str | None, job_file: str, trials: int) -> None:
+    from raytrain_eks.spec.first import FirstSweep
+    from raytrain_eks.spec.load import load
+    from raytrain_eks.spec.sweep import Sweep
+    from raytrain_eks.spec.sweep_job import check_with_job
+
+    job = load(job_file, expect="Job")
+    name = name or f"{job.name[:41].rstrip('-')}-sweep"
+    target = _target(file, name, "jobs")
+    made = FirstSweep(name=name, job=job_file, rate=job.optimizer.learning_rate, trials=trials)
+    _write(target, made.text(target), Sweep, force, also=lambda sweep: check_with_job(sweep, Path.cwd()))
 
 
 @command.command("cluster", help="Write a cluster FILE (default: cluster_specs/NAME.yaml, or NAME.yaml), - for stdout.")
@@ -286,7 +303,7 @@ def _write(target: str, text: str, model: Any, force: bool, also: Callable[[Any]
         with contextlib.suppress(FileNotFoundError):
             os.unlink(made.name)
     click.echo(target)
-    verb = "render" if model.__name__ == "Cluster" else "submit"
+    verb = {"Cluster": "render", "Sweep": "sweep"}.get(model.__name__, "submit")
     click.echo(f"written and valid; next: raytrain-eks {verb} {target}", err=True)
 
 

@@ -1,8 +1,8 @@
-"""The text of a first job or cluster file: short comments, few fields, and valid as it stands."""
+"""The text of a first job, sweep or cluster file: short comments, few fields, and valid as it stands."""
 
 from dataclasses import dataclass
 
-from raytrain_eks.spec.write import text
+from raytrain_eks.spec.write import number, text
 
 _COLUMN = 44
 """Where comments behind a line begin, when the line is shorter."""
@@ -146,6 +146,40 @@ class FirstCluster:
             f"    nodes: {count}",
             _line(f"    capacity: {self.capacity}", "or spot, reserved, capacity-block"),
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstSweep:
+    """What a first sweep file says: learning rate and warm-up of a job, most trials stopped early."""
+
+    name: str
+    job: str
+    """The job file."""
+    rate: float
+    """The job's learning rate; a tenth of it to three times as much is searched."""
+    trials: int = 8
+
+    def text(self, file: str) -> str:
+        """The file; `file` is where it will lie, for the comment that says how to run it."""
+        low, high = (number(float(f"{self.rate * factor:.2g}")) for factor in (0.1, 3))
+        return "\n".join(
+            [
+                "# Many trials of one job. Every field: raytrain-eks explain sweep",
+                f"#   raytrain-eks validate {file}",
+                f"#   raytrain-eks sweep {file} --on local --follow",
+                "kind: Sweep",
+                _line(f"name: {text(self.name, flow=False)}", "the same name goes on where it stopped"),
+                f"job: {text(self.job, flow=False)}",
+                _line("space:", "any field of the job, by its path"),
+                f"  optimizer.learning_rate: {{kind: loguniform, low: {low}, high: {high}}}",
+                "  schedule.warmup: {kind: choice, values: [2%, 5%, 10%]}",
+                _line("objective: {metric: eval_loss, mode: min}", "or bits_per_byte, train_loss"),
+                _line("search: {kind: random}", "or grid, optuna"),
+                _line("scheduler: {kind: asha}", "or none, median, pbt"),
+                f"trials: {self.trials}",
+                "",
+            ]
+        )
 
 
 def _line(content: str, comment: str) -> str:

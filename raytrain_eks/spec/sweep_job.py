@@ -55,6 +55,12 @@ def problems(sweep: Sweep, folder: Path) -> Iterator[Problem]:
     yield from _rungs(sweep, job)
 
 
+def check_with_job(sweep: Sweep, folder: Path) -> None:
+    """Raises SpecError with what does not fit between a sweep and its job."""
+    if found := list(problems(sweep, folder)):
+        raise SpecError(found)
+
+
 def _unreadable(sweep: Sweep, place: Path) -> Iterator[Problem]:
     try:
         load(place, expect="Job")
