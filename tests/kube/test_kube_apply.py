@@ -85,11 +85,9 @@ def test_a_change_is_configured_and_the_rest_is_not_touched(kube_api, kube_clien
 
 
 @settings(max_examples=15)
-@given(shuffled=st.permutations(range(17)))
+@given(shuffled=st.deferred(lambda: st.permutations(bodies_of("gpu-a100"))))
 def test_the_order_of_the_file_does_not_matter(shuffled):
-    bodies = bodies_of("gpu-a100")
-    assert len(bodies) == 17
-    kinds = [body["kind"] for body in order.in_order(bodies[number] for number in shuffled)]
+    kinds = [body["kind"] for body in order.in_order(shuffled)]
     assert kinds[0] == "Namespace"
     assert kinds[-1] == "RayCluster"
     for earlier, later in [
@@ -157,7 +155,7 @@ def test_fields_of_others_are_named_with_their_owner_and_taken_by_force_alone(ku
     assert failed.key == "RayCluster/gpu-a100"
     assert ".spec.rayVersion is kubectl-edit" in failed.reason
     assert "--force-conflicts" in failed.reason
-    with pytest.raises(errors.KubeError, match="1 of 17 objects failed; repeat the command"):
+    with pytest.raises(errors.KubeError, match=r"1 of \d+ objects failed; repeat the command"):
         raise_for(results)
     assert cluster_of(kube_api)["spec"]["rayVersion"] == "2.99.0"
     assert done(kube_client, applied, force=True)[-1].outcome == "configured"
