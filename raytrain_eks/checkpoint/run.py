@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -62,13 +63,18 @@ def spec_hash(identity: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def versions() -> dict[str, str]:
-    """What a checkpoint should say about its makers; read from package metadata, nothing is imported."""
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
     found = {"python": platform.python_version()}
     for package in ("raytrain-eks", "torch", "ray", "deepspeed", "transformers"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-    return found
+    return tuple(found.items())
+
+
+def versions() -> dict[str, str]:
+    """What a checkpoint should say about its makers; read from package metadata once, nothing is imported."""
+    return dict(_versions())
 
 
 class RunFolder:
