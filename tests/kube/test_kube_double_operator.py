@@ -1,8 +1,14 @@
 """The scripted operator: RayClusters and RayJobs through their phases, and what keeps them from going on."""
 
+import time
+from pathlib import Path
+
 import pytest
-from double import Operator, happenings
-from double.bodies import pod, ray_cluster, ray_job
+from double import OnRay, Operator, happenings
+from double.asking import ask
+from double.bodies import config_map, pod, ray_cluster, ray_job
+from double.entrypoint import submitted
+from double.volumes import Volumes
 
 JOB = "llm-1"
 
@@ -189,8 +195,6 @@ def test_a_deleted_job_takes_everything_with_it_and_stops_first(kube_api, operat
 
 
 def test_it_works_by_itself(kube_api, operator):
-    import time
-
     with operator:
         kube_api.objects.put(ray_job(JOB))
         until = time.monotonic() + 60
@@ -203,3 +207,54 @@ def test_it_works_by_itself(kube_api, operator):
 
 def status_or_none(api):
     return (api.objects.get("rayjobs", JOB).get("status") or {}).get("jobDeploymentStatus")
+
+
+def test_what_is_submitted_has_gone_through_the_shell(kube_api, operator):
+    spec = {"runtimeEnvYAML": "env_vars: {A: 'b c'}", "metadata": {"run": "llm"}, "jobId": "llm-1"}
+    entrypoint = "bash -c 'python train.py \"a b\" $$HOME'"
+    kube_api.objects.put(ray_job(JOB, entrypoint=entrypoint, spec=spec))
+    operator.settle()
+    assert submitted(kube_api.objects.get("rayjobs", JOB)) == {
+        "entrypoint": entrypoint.replace("$$", "$"),
+        "runtime_env": {"env_vars": {"A": "b c"}},
+        "metadata": {"run": "llm"},
+        "submission_id": "llm-1",
+    }
+
+
+def test_init_containers_of_the_submitter_are_run(kube_api, operator, tmp_path):
+    kube_api.objects.put(config_map("code", **{"train.py": "print('step 1/1')"}))
+    copy = "import shutil; shutil.copy('/double/packed/train.py', '/double/unpacked/train.py')"
+    packed, unpacked = (
+        {"name": name, "mountPath": f"/double/{path}"} for name, path in (("code", "packed"), ("empty", "unpacked"))
+    )
+    init = {"name": "unpack", "command": ["python", "-c", copy], "volumeMounts": [packed, unpacked]}
+    pod = {
+        "initContainers": [init],
+        "containers": [{"name": "ray-job-submitter", "image": "x", "volumeMounts": [unpacked]}],
+        "volumes": [{"name": "code", "configMap": {"name": "code"}}, {"name": "empty", "emptyDir": {}}],
+        "restartPolicy": "Never",
+    }
+    job = kube_api.objects.put(ray_job(JOB, spec={"submitterPodTemplate": {"spec": pod}}))
+    placed = Volumes(kube_api, tmp_path)(job, {"working_dir": "/double/unpacked"})
+    assert placed["working_dir"].startswith(str(tmp_path))
+    assert [file.name for file in Path(placed["working_dir"]).iterdir()] == ["train.py"]
+
+
+@pytest.mark.slow
+def test_an_entrypoint_runs_for_real(kube_api, ray_head):
+    """On the session's Ray; and its head's job server is reached through the service's proxy."""
+    start = OnRay(ray_head.url, ray_head.token)
+    with Operator(kube_api, start=start, dashboard=ray_head.url) as operator:
+        kube_api.objects.put(ray_job(JOB, entrypoint="python -c 'print(6 * 7)'", spec={"jobId": "double-real"}))
+        until = time.monotonic() + 120
+        while status_or_none(kube_api) not in ("Complete", "Failed"):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    assert status(kube_api)["jobStatus"] == "SUCCEEDED"
+    [submitter] = operator.submitters(JOB)
+    assert "42" in [text for _, text in kube_api.logs[f"training/{submitter['metadata']['name']}"].lines(0)]
+    service = f"/api/v1/namespaces/training/services/{status(kube_api)['rayClusterName']}-head-svc:dashboard"
+    token = {"X-Ray-Authorization": f"Bearer {ray_head.token}"}
+    code, info, _ = ask(kube_api, "GET", f"{service}/proxy/api/jobs/double-real", headers=token)
+    assert (code, info["status"]) == (200, "SUCCEEDED")

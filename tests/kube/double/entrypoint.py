@@ -2,12 +2,17 @@
 
 import contextlib
 import json
+import shlex
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import yaml
 
 from double.podlogs import Log
 from double.store import Body
@@ -66,12 +71,38 @@ class Scripted:
             self.finish("STOPPED")
 
 
+_WORDS = "import json, sys; print(json.dumps(sys.argv[1:]))"
+
+
+def submitted(job: Body) -> dict[str, Any]:
+    """What a RayJob submits, after the shell of the submitter's pod has read the operator's command
+    (`BuildJobSubmitCommand`, common/job.go): entrypoint, runtime_env, metadata, submission_id."""
+    spec = job["spec"]
+    environment = yaml.safe_load(spec.get("runtimeEnvYAML") or "{}")
+    words = ["--runtime-env-json", json.dumps(json.dumps(environment))]
+    words += ["--metadata-json", json.dumps(json.dumps(spec.get("metadata") or {}))]
+    words += ["--submission-id", job["status"]["jobId"], "--", spec["entrypoint"].strip(), ";"]
+    # The kubelet makes one dollar of two in a container's arguments.
+    script = " ".join(words).replace("$$", "$")
+    line = f"{shlex.join([sys.executable, '-c', _WORDS])} {script}"
+    done = subprocess.run(["/bin/bash", "-ec", line], capture_output=True, check=True, timeout=60)
+    given = json.loads(done.stdout)
+    rest = given[given.index("--") + 1 :]
+    return {
+        "runtime_env": json.loads(given[1]),
+        "metadata": json.loads(given[3]),
+        "submission_id": given[5],
+        # `ray job submit` puts the words together again (dashboard/modules/job/cli.py).
+        "entrypoint": shlex.join(rest),
+    }
+
+
 @dataclass(frozen=True)
 class OnRay:
-    """Starts entrypoints on a real Ray, by its job server, as the submitter's `ray job submit` does.
+    """Starts entrypoints on a real Ray by its job server, as the submitter's `ray job submit` does.
 
     `place(job, runtime_env)` may change the runtime environment first: a path inside the submitter's pod becomes one on
-    this machine. The log is read every `every` seconds.
+    this machine (`volumes.Volumes`). The log is read every `every` seconds.
     """
 
     url: str
@@ -80,41 +111,20 @@ class OnRay:
     every: float = 0.3
 
     def __call__(self, job: Body, log: Log) -> "Running":
-        import yaml
+        from ray.job_submission import JobSubmissionClient
 
-        spec = job["spec"]
-        environment = self.place(job, yaml.safe_load(spec.get("runtimeEnvYAML") or "{}") or {})
-        directory = environment.get("working_dir")
-        if directory and "://" not in directory:
-            environment["working_dir"] = self._upload(directory)
-        submission = {
-            "entrypoint": spec["entrypoint"].strip(),
-            "submission_id": job["status"]["jobId"],
-            "runtime_env": environment,
-            "metadata": spec.get("metadata") or {},
-        }
-        self.ask("POST", "/api/jobs/", submission)
-        return Running(self, submission["submission_id"], log)
-
-    def _upload(self, directory: str) -> str:
-        """The working directory, as Ray's client packs it; its address in the cluster."""
-        from ray.dashboard.modules.dashboard_sdk import SubmissionClient
-
+        what = submitted(job)
+        what["runtime_env"] = self.place(job, what["runtime_env"])
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else None
-        environment = {"working_dir": directory}
-        SubmissionClient(self.url, headers=headers)._upload_working_dir_if_needed(environment)
-        return environment["working_dir"]
+        JobSubmissionClient(self.url, headers=headers).submit_job(**what)
+        return Running(self, what["submission_id"], log)
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str) -> Any:
         """An answer of the job server. Raises OSError."""
         request = urllib.request.Request(self.url + path, method=method)
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, data, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
 
