@@ -20,6 +20,9 @@ from raytrain_eks.kube.apply import apply, raise_for
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "cluster_specs").glob("*.yaml"))
+QUICK = "gpu-h100"
+"""The example with the most kinds; the others take their time."""
+NAMES = [pytest.param(file.stem, marks=[] if file.stem == QUICK else pytest.mark.slow) for file in EXAMPLES]
 RAY = "ray.io/v1"
 
 
@@ -53,9 +56,9 @@ def applied(kube_api, kube_client):
 # Twice is once
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda path: path.stem)
-def test_twice_is_once_for_every_example(kube_api, kube_client, file):
-    bodies = bodies_of(file.stem)
+@pytest.mark.parametrize("name", NAMES)
+def test_twice_is_once_for_every_example(kube_api, kube_client, name):
+    bodies = bodies_of(name)
     presence.require(kube_client, bodies)
     assert set(outcomes(done(kube_client, bodies, dry_run=True))) <= {"created", "unchanged"}
     first = done(kube_client, bodies)
@@ -263,6 +266,7 @@ def test_an_object_that_changes_under_our_hands_is_read_anew(kube_api, kube_clie
     assert cluster_of(kube_api)["spec"]["workerGroupSpecs"][0]["replicas"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["networkpolicies", "nodepools", "rayclusters"])
 def test_killed_in_the_middle_and_said_again(kube_api, kubectl_config, kube_client, at):
     fault = kube_api.faults.delay(60, times=1, verb="patch", resource=at)
