@@ -35,7 +35,7 @@ def ls(storage: str | None, output: str) -> int:
 
 
 def _row(history: "History") -> dict[str, object]:
-    from raytrain_eks.tune.history import OVER
+    from raytrain_eks.tune.record import ENDS
 
     best = history.best
     value = best.value if best is not None else None
@@ -43,7 +43,7 @@ def _row(history: "History") -> dict[str, object]:
         "sweep": history.name,
         "state": history.state,
         "trials": len(history.trials),
-        "over": sum(trial.state in OVER for trial in history.trials),
+        "over": sum(trial.state in ENDS for trial in history.trials),
         "best": best.id if best is not None else None,
         "value": round(value, 6) if value is not None else None,
         "metric": history.metric,

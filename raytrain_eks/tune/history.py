@@ -1,7 +1,8 @@
-"""What a sweep's folder tells: its trials, what became of each, and why. Reads only; imports neither ray nor torch.
+"""What a sweep's folder tells a person: its trials, what became of each, and why. Reads only; imports neither ray nor
+torch.
 
-The driver of a sweep appends to `trials.jsonl`; this module folds those lines into trials. A line of an attempt older
-than one seen before it is ignored: its writer was fenced. Half a line at the end, left by a crash, is left out.
+What the journal means is decided by `tune.record`, for the driver and for whoever looks on; here it is put together
+with what only a person wants to know: decisions, lineage, times. Half a line at the end, left by a crash, is left out.
 """
 
 import contextlib
@@ -12,16 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raytrain_eks.checkpoint.storage import Storage
+from raytrain_eks.tune import record
+from raytrain_eks.tune.record import ENDS
 
 TRIALS = "trials.jsonl"
 SUMMARY = "sweep.json"
 FILE = "sweep.yaml"
 RUNS = "trials"
 """The folder of the trials' run folders."""
-OVER = ("completed", "stopped", "failed", "diverged", "cancelled")
-"""States in which a trial stays, unless a later attempt starts it again."""
 BAD = ("failed", "diverged")
-STATES = ("pending", "running", "paused", "interrupted", *OVER)
+STATES = ("pending", "running", "paused", "interrupted", *ENDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class Trial:
     parameters: dict[str, Any] = field(default_factory=dict)
     """Path in the job -> value; those of now, where they changed in flight."""
     state: str = "pending"
-    """pending, running, paused, interrupted (the sweep goes on, but has not come to it again), or one of OVER."""
+    """pending, running, paused, interrupted (the sweep goes on, but has not come to it again), or one of ENDS."""
     reason: str | None = None
     step: int | None = None
     tokens: int | None = None
@@ -68,8 +69,12 @@ class Trial:
     clones: list[Clone] = field(default_factory=list)
     seed: int | None = None
     starts: int = 0
+    trained: int = 0
+    """Optimizer steps that were really done, those included that a crash undid."""
     attempt: int = 0
     """Of the newest line about it."""
+    furthest: int | None = None
+    """The step that the last line about it told."""
     began: float | None = None
     """Wall-clock seconds of its first start, for people only."""
     ended: float | None = None
@@ -106,8 +111,6 @@ class History:
     attempt: int = 0
     trials: list[Trial] = field(default_factory=list)
     """In the order of creation."""
-    counted: int | None = None
-    """Trained steps as the driver counted them, where it has done so."""
     export: str | None = None
     """Where the best trial's model is, relative to the sweep's folder."""
 
@@ -126,31 +129,29 @@ class History:
         if summary:
             found.state, found.reason = str(summary.get("state", "running")), summary.get("reason")
             found.seed, found.seconds, found.export = (summary.get(key) for key in ("seed", "seconds", "export"))
-            found.counted = summary.get("trained_steps")
         return found
 
     @staticmethod
     def of(events: Iterable[Mapping[str, Any]], **fields: Any) -> "History":
         """The sweep that these lines tell, in their order; `fields` are those of History."""
-        found = History(**fields)
-        trials: dict[str, Trial] = {}
+        told: list[Mapping[str, Any]] = []
+        attempt = 0
         for line in events:
-            attempt = line.get("attempt", 0)
-            if attempt < found.attempt or not isinstance(line.get("trial"), str):
-                continue
-            found.attempt = attempt
-            trial = trials.setdefault(line["trial"], Trial(id=line["trial"], number=len(trials) + 1))
-            trial.attempt = attempt
-            if line.get("event") == "cloned":
-                _clone(trial, line, trials.get(str(line.get("donor"))))
-            else:
-                _take(trial, line)
-        found.trials = sorted(trials.values(), key=lambda trial: (trial.number, trial.id))
-        for trial in found.trials:
-            if trial.state in ("running", "paused") and trial.attempt < found.attempt:
+            # A lower attempt's writer was fenced.
+            if line.get("attempt", 0) >= attempt:
+                attempt = line.get("attempt", 0)
+                told.append(line)
+        known = record.Record(told)
+        trials = {name: _trial(trial) for name, trial in known.trials.items()}
+        for line in told:
+            if (shown := trials.get(str(line.get("trial")))) is not None:
+                _look(shown, line)
+        for shown in trials.values():
+            if shown.state in ("running", "paused") and shown.attempt < attempt:
                 # A newer driver has not come to it yet.
-                trial.state = "interrupted"
-        return found
+                shown.state = "interrupted"
+        ordered = sorted(trials.values(), key=lambda trial: (trial.number, trial.id))
+        return History(**{"seconds": known.seconds} | fields, attempt=attempt, trials=ordered)
 
     @property
     def best(self) -> Trial | None:
@@ -159,18 +160,8 @@ class History:
         return ranked[0] if ranked and ranked[0].points and ranked[0].state not in BAD else None
 
     def ranked(self) -> list[Trial]:
-        """From best to worst: completed trials by their last objective, then the others by how far they came and by
-        objective, since one from an early step says less; what failed or diverged comes last."""
-        sign = -1.0 if self.mode == "max" else 1.0
-
-        def place(trial: Trial) -> tuple[float, ...]:
-            value = trial.value
-            if value is None or trial.state in BAD:
-                return 2, 0, 0.0, trial.number
-            done = trial.state == "completed"
-            return 0 if done else 1, 0 if done else -(trial.step or 0), sign * value, trial.number
-
-        return sorted(self.trials, key=place)
+        """From best to worst, as `record.ranking` has it."""
+        return record.ranking(self.trials, self.mode)
 
     def parameters(self) -> list[str]:
         """Every parameter that some trial has, in the order in which they came up."""
@@ -183,8 +174,8 @@ class History:
 
     @property
     def trained_steps(self) -> int:
-        """Steps of all trials: as the driver counted them, else where the trials are now."""
-        return self.counted if self.counted is not None else sum(trial.step or 0 for trial in self.trials)
+        """Optimizer steps that were really done in all trials."""
+        return sum(trial.trained for trial in self.trials)
 
 
 def lines(text: bytes) -> list[dict[str, Any]]:
@@ -204,48 +195,45 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def _take(trial: Trial, line: Mapping[str, Any]) -> None:
-    """What one line says about its trial."""
+def _trial(known: record.Trial) -> Trial:
+    """A trial as the record has it."""
+    begun = known.starts > 0 or known.step > 0 or known.state != "pending"
+    return Trial(
+        id=known.name,
+        number=known.number,
+        parameters=dict(known.parameters),
+        state=known.state,
+        reason=known.reason or None,
+        step=known.step if begun else None,
+        tokens=known.tokens if begun else None,
+        points={step: value for step, value in sorted(known.values.items()) if math.isfinite(value)},
+        seed=known.seed,
+        starts=known.starts,
+        trained=known.trained,
+    )
+
+
+def _look(trial: Trial, line: Mapping[str, Any]) -> None:
+    """What a line adds to what the record knows: when, which decision against what, from whom."""
     event, step = line.get("event"), line.get("step")
-    if event == "created":
-        trial.number = int(line.get("number", trial.number))
-        trial.parameters, trial.seed = dict(line.get("parameters") or {}), line.get("seed")
-    elif event == "started":
-        trial.state, trial.reason, trial.ended = "running", None, None
-        trial.starts += 1
-        trial.began = trial.began if trial.began is not None else number(line.get("time"))
-    elif event == "progress" and trial.state not in OVER:
-        trial.state = "running"
+    trial.attempt = line.get("attempt", 0)
+    if event == "started":
+        trial.began, trial.ended = trial.began if trial.began is not None else number(line.get("time")), None
+    elif event == "ended":
+        trial.ended = number(line.get("time"))
     elif event == "rung":
         value, cutoff = number(line.get("value")), number(line.get("cutoff"))
-        kept, at = bool(line.get("kept", True)), int(step or 0)
-        rung = Rung(rung=int(line.get("rung", 0)), step=at, value=value, cutoff=cutoff, kept=kept)
-        # After a crash the same rung is reached again; the later decision is the one that was followed.
+        kept, at = bool(line["kept"]), int(step or 0)
+        rung = Rung(rung=int(line["rung"]), step=at, value=value, cutoff=cutoff, kept=kept)
+        # After a crash the same rung may be reached again; the later decision is the one that was followed.
         trial.rungs = [each for each in trial.rungs if each.rung != rung.rung] + [rung]
-    elif event == "paused":
-        trial.state = "paused"
-    elif event == "ended":
-        trial.state, trial.reason = str(line.get("state", "completed")), line.get("reason") or None
-        trial.ended = number(line.get("time"))
-    if isinstance(step, int):
-        trial.step = step
-        if event in ("progress", "ended", "rung") and (value := number(line.get("value"))) is not None:
-            trial.points[step] = value
-    if isinstance(line.get("tokens"), int):
-        trial.tokens = line["tokens"]
-
-
-def _clone(trial: Trial, line: Mapping[str, Any], donor: Trial | None) -> None:
-    """The trial goes on from its donor's state: what it had reached is given up, its history is now the donor's."""
-    at = int(line.get("donor_step") or 0)
-    step = line.get("step")
-    where = step if isinstance(step, int) else (trial.step or at)
-    fresh = dict(line.get("parameters") or {})
-    trial.clones.append(Clone(step=where, donor=str(line.get("donor")), donor_step=at, parameters=fresh))
-    trial.parameters = trial.parameters | fresh
-    trial.step = at
-    if donor is not None:
-        trial.points = {step: value for step, value in donor.points.items() if step <= at}
+    elif event == "cloned":
+        at, fresh = int(line["donor_step"]), dict(line["parameters"])
+        where = trial.furthest if trial.furthest is not None else at
+        trial.clones.append(Clone(step=where, donor=str(line["donor"]), donor_step=at, parameters=fresh))
+        trial.furthest = at
+    if isinstance(step, int) and event != "started":
+        trial.furthest = step
 
 
 def _json(folder: Storage, path: str) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ replays the file. Both come to the same state, which is why nothing is lost with
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 ENDS = ("completed", "stopped", "failed", "diverged", "cancelled")
 """How a trial can end: at its last step, by the scheduler, by an error, by its loss, by a person."""
@@ -159,23 +159,45 @@ class Record:
         return [trial for trial in self.trials.values() if trial.state in (states or ENDS)]
 
     def ranking(self, mode: str) -> list[Trial]:
-        """Trials from best to worst: completed ones by their last objective, then stopped ones by how far they came
-        and by objective, since an objective from an early step says less."""
-        sign = 1.0 if mode == "min" else -1.0
-
-        def key(trial: Trial) -> tuple[Any, ...]:
-            value = trial.value
-            usable = value is not None and math.isfinite(value) and trial.state != "diverged"
-            group = 2 if not usable or trial.state == "failed" else 0 if trial.state == "completed" else 1
-            return group, 0 if group == 0 else -trial.step, sign * value if usable and value else 0.0, trial.number
-
-        return sorted(self.trials.values(), key=key)
+        """Trials from best to worst."""
+        return ranking(self.trials.values(), mode)
 
     def best(self, mode: str) -> Trial | None:
         """The best trial; None while none has an objective."""
         first = next(iter(self.ranking(mode)), None)
         usable = first is not None and first.state not in ("failed", "diverged") and first.value is not None
         return first if usable else None
+
+
+class Ranked(Protocol):
+    """What a trial's place depends on."""
+
+    number: int
+    state: str
+
+    @property
+    def step(self) -> int | None: ...
+
+    @property
+    def value(self) -> float | None: ...
+
+
+AnyTrial = TypeVar("AnyTrial", bound=Ranked)
+
+
+def ranking(trials: Iterable[AnyTrial], mode: str) -> list[AnyTrial]:
+    """Trials from best to worst: completed ones by their last objective, then stopped ones by how far they came and by
+    objective, since an objective from an early step says less; what failed or diverged comes last."""
+    sign = 1.0 if mode == "min" else -1.0
+
+    def key(trial: AnyTrial) -> tuple[float, ...]:
+        value = trial.value
+        if value is None or not math.isfinite(value) or trial.state in ("failed", "diverged"):
+            return 2, -(trial.step or 0), 0.0, trial.number
+        done = trial.state == "completed"
+        return 0 if done else 1, 0 if done else -(trial.step or 0), sign * value, trial.number
+
+    return sorted(trials, key=key)
 
 
 def number(value: Any) -> float | None:

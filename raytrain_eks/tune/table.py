@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from raytrain_eks.tune.history import BAD, OVER, STATES, History, Trial
+from raytrain_eks.tune.history import STATES, History, Trial
+from raytrain_eks.tune.record import ENDS
 
 SHORTEST = 6
 """Characters that a column keeps at least when the terminal is narrow."""
@@ -188,10 +189,10 @@ def line(trial: Trial, metric: str, *, parameters: bool) -> str:
     if trial.value is not None:
         parts.append(f"{plain(metric)} {objective(trial.value)}")
     parts.append(trial.state)
-    if parameters and trial.state not in OVER:
+    if parameters and trial.state not in ENDS:
         parts += [" ".join(f"{plain(name)}={shown(value)}".split()) for name, value in trial.parameters.items()]
     why = shown_reason(trial)
-    if why and (trial.state in BAD or trial.state in OVER or trial.clones):
+    if why and (trial.state in ENDS or trial.clones):
         parts.append(f"({clipped(why, 200)})")
     return "  ".join(parts)
 

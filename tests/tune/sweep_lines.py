@@ -14,7 +14,28 @@ def created(trial: str, number: int, parameters: dict[str, Any], attempt: int = 
 
 
 def told(event: str, trial: str, attempt: int = 1, time: float = 200.0, **fields: Any) -> dict[str, Any]:
-    return {"event": event, "trial": trial, "attempt": attempt, "time": time, **fields}
+    usual = {
+        "progress": {"step": 0, "tokens": fields.get("step", 0) * 512, "trained": fields.get("step", 0)},
+        "ended": {"step": 0, "tokens": fields.get("step", 0) * 512, "reason": ""},
+        "cloned": {"gate": 0, "tokens": 0},
+    }
+    return {"event": event, "trial": trial, "attempt": attempt, "time": time} | usual.get(event, {}) | fields
+
+
+def whole(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines, with those that a driver would have written before them: each trial is created and started first."""
+    found: list[dict[str, Any]] = []
+    known: set[tuple[str, str]] = set()
+    for line in lines:
+        name = line["trial"]
+        if line["event"] != "created" and (name, "created") not in known:
+            found.append(created(name, len({each for each, _ in known}) + 1, {}))
+        if line["event"] not in ("created", "started") and (name, "started") not in known:
+            found.append({"event": "started", "trial": name, "step": 0, "attempt": line["attempt"], "time": 150.0})
+            known.add((name, "started"))
+        known |= {(name, "created"), (name, line["event"])}
+        found.append(line)
+    return found
 
 
 def halving(trials: int = 8, steps: int = 40, every: int = 10) -> list[dict[str, Any]]:
@@ -50,6 +71,7 @@ def population() -> list[dict[str, Any]]:
     """Lines of a population of two; t0001 takes over t0002 at step 20."""
     rate = "optimizer.learning_rate"
     found = [created("t0001", 1, {rate: 1e-2}), created("t0002", 2, {rate: 1e-3})]
+    found += [told("started", each, step=0) for each in ("t0001", "t0002")]
     for step in (10, 20):
         found += [told("progress", "t0001", step=step, value=5.0), told("progress", "t0002", step=step, value=4.0)]
     found.append(told("cloned", "t0001", donor="t0002", donor_step=20, parameters={rate: 1.2e-3}))

@@ -12,7 +12,7 @@ RATE = {"optimizer.learning_rate": 1e-3}
 
 
 def of(*events, **fields):
-    return History.of(events, name="s", **fields)
+    return History.of(sweep_lines.whole(list(events)), name="s", **fields)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def of(*events, **fields):
         ),
         ([told("ended", "t0001", state="diverged", step=7, value="inf")], "diverged", 7, None),
         ([told("ended", "t0001", state="completed", step=9, value=2)], "completed", 9, 2.0),
-        ([told("ended", "t0001", state="failed"), told("started", "t0001", attempt=2, step=4)], "running", 4, None),
+        ([told("ended", "t0001", state="failed"), told("started", "t0001", attempt=2, step=4)], "running", 0, None),
         # A progress line that was on its way when the trial ended changes nothing about its state.
         (
             [told("ended", "t0001", state="stopped", step=8), told("progress", "t0001", step=8, value=1.0)],
@@ -38,7 +38,7 @@ def of(*events, **fields):
             8,
             1.0,
         ),
-        ([told("something new", "t0001", step=3)], "pending", 3, None),
+        ([told("something new", "t0001", step=3)], "running", 0, None),
     ],
 )
 def test_a_trial_is_what_its_lines_say(events, state, step, value):

@@ -54,7 +54,7 @@ def test_trials_are_compared_where_enough_of_them_came():
         for number, steps in reach.items()
         for step in steps
     ]
-    step, pairs = comparable(History.of(events, name="s"))
+    step, pairs = comparable(History.of(sweep_lines.whole(events), name="s"))
     assert step == 20
     assert [value for _, value in pairs] == [number * 100.0 + 20 for number in range(1, 13)]
 

@@ -137,7 +137,7 @@ def test_no_text_of_a_person_becomes_markup(name, metric, parameters, reason):
         events += [created(f"t{number}{name}", number, each)]
         events += [told("progress", f"t{number}{name}", step=step, value=number + 1 / step) for step in (1, 2)]
         events += [told("rung", f"t{number}{name}", rung=0, step=2, value=1.5, cutoff=1.0, kept=number > 1)]
-        events += [told("cloned", f"t{number}{name}", donor=reason, donor_step=1, parameters=each)]
+        events += [told("cloned", f"t{number}{name}", donor=f"t1{name}", donor_step=1, parameters=each)]
         events += [told("ended", f"t{number}{name}", state="failed", reason=reason, step=2)]
     history = History.of(events, name=name, metric=metric or "x", state=reason, export=reason)
     page = checked(html(history, objectives(history)))

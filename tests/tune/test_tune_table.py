@@ -21,7 +21,7 @@ def test_the_table_of_a_sweep():
         told("progress", "t0001", step=50, value=6.5),
         told("ended", "t0002", state="failed", reason="out of memory\n  in step 3", step=3),
     ]
-    assert table(History.of(events, name="lr", metric="eval_loss")).splitlines() == [
+    assert table(History.of(sweep_lines.whole(events), name="lr", metric="eval_loss")).splitlines() == [
         "sweep lr: 1 running, 1 failed, 1 pending of 3 trials, best t0001 6.5000 at step 50",
         "TRIAL   STATE    STEP  EVAL_LOSS    BEST  learning_rate  kind    WHY",
         "t0001*  running    50     6.5000  6.1234          0.001  cosine  -",
@@ -79,9 +79,9 @@ def test_lines_tell_only_what_is_new():
 
 def test_a_clone_is_told_with_its_new_parameters():
     lines = Lines()
-    *before, _, _, _, _ = events = sweep_lines.population()
-    lines.of(History.of(before[:-1], name="p"))
-    found = lines.of(History.of(events[:7], name="p"))
+    events = sweep_lines.population()
+    lines.of(History.of(events[:8], name="p"))
+    found = lines.of(History.of(events[:9], name="p"))
     assert found == [
         "trial t0001  step 20  objective 4.0000  running  optimizer.learning_rate=0.0012  (from t0002 at step 20)"
     ]
