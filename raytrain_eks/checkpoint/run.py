@@ -30,6 +30,8 @@ RUN = "run.json"
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
+SWEEP = "sweep.json"
+"""What came of a sweep, in the folder of one."""
 LOSS_CURVE = "loss.png"
 EXPORT = "export"
 CHECKPOINTS = "checkpoints"
@@ -255,9 +257,9 @@ class RunInfo:
     created: str
     attempts: int
     step: int | None
-    """The last step in the metrics."""
+    """The last step in the metrics; of a sweep the steps of all trials."""
     loss: float | None
-    """Training loss of that step, in nats per token."""
+    """Training loss of that step, in nats per token; of a sweep the best trial's objective."""
     checkpoint: int | None
     """Step of the newest complete checkpoint."""
     summary: dict[str, Any] | None
@@ -276,6 +278,9 @@ def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
         run = RunFolder(parent, entry.name)
         if (known := run.identity()) is None:
             continue
+        if known["identity"].get("kind") == "Sweep":
+            found.append(_sweep_info(run, known))
+            continue
         last = run.last_line(METRICS) or {}
         checkpoints = committed(run)
         found.append(
@@ -290,6 +295,22 @@ def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
             )
         )
     return found
+
+
+def _sweep_info(run: RunFolder, known: dict[str, Any]) -> RunInfo:
+    """A sweep among the runs: steps of all its trials, and the best one's objective."""
+    body = run._json(SWEEP) or {}
+    best = next((trial for trial in body.get("trials", []) if trial["trial"] == body.get("best")), {})
+    state = body.get("state", "running")
+    return RunInfo(
+        name=run.name,
+        created=str(known.get("created", "")),
+        attempts=len(run.attempts()),
+        step=body.get("trained_steps"),
+        loss=best.get("value"),
+        checkpoint=None,
+        summary=None if state == "running" else {"status": state},
+    )
 
 
 def _text(value: Any) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from raytrain_eks.checkpoint.run import RunFolder
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load, of_document, read_document
-from raytrain_eks.spec.problem import SpecError, counted
+from raytrain_eks.spec.problem import Problem, SpecError, counted
 from raytrain_eks.spec.sweep import Sweep
 from raytrain_eks.train.driver import anywhere, connect, run_steps, say
 from raytrain_eks.tune.capacity import Room, Trials, concurrency, nodes_of
@@ -129,12 +129,21 @@ class Driver:
         self._asked = "it was asked to stop"
 
     def _needs(self, resources: dict[str, float]) -> Trials:
-        """What one trial needs: the job's workers; where it does not say, one per accelerator of one node, or one."""
+        """What one trial needs: the workers that the job asks for; one where it does not say."""
+        import ray
+
+        from raytrain_eks.spec.engine import Xla
         from raytrain_eks.train.trainer import worker_resources
 
         each = worker_resources(self.job, resources)
-        wanted = self.job.workers.count or 1
-        return Trials(workers=wanted, each=each)
+        if isinstance(self.job.engine, Xla) or each.get("neuron_cores"):
+            rule = "trials of a sweep do not run on NeuronCores yet, nor under the xla engine"
+            fix = "sweep on GPUs or CPUs; a single job runs there: raytrain-eks submit"
+            raise SpecError([Problem(path="job.engine", rule=rule, fix=fix)])
+        wanted = self.job.workers.count
+        if wanted is None and self.job.workers.nodes is not None and each.get("GPU"):
+            wanted = self.job.workers.nodes * int(max(node["Resources"].get("GPU", 0) for node in ray.nodes()))
+        return Trials(workers=wanted or 1, each=each)
 
     def _room(self, needs: Trials) -> Room:
         """What the cluster has now, and what it may grow to by its file."""

@@ -6,6 +6,7 @@ dies. Its own state is not kept: what is to be known after a crash lies in the s
 
 import contextlib
 import json
+import logging
 import os
 import tempfile
 from dataclasses import asdict
@@ -127,4 +128,6 @@ def run(conductor: Conductor, needs: Needs, most: int, after: Any = lambda: None
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
+        # It looks for the files of the loggers that are off, and says that they are not there.
+        logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
         tuner.fit()
