@@ -2,7 +2,7 @@
 torch.
 
 What the journal means is decided by `tune.record`, for the driver and for whoever looks on; here it is put together
-with what only a person wants to know: decisions, lineage, times. Half a line at the end, left by a crash, is left out.
+with what only a person wants to know: decisions and lineage. Half a line at the end, left by a crash, is left out.
 """
 
 import contextlib
@@ -75,9 +75,8 @@ class Trial:
     """Of the newest line about it."""
     furthest: int | None = None
     """The step that the last line about it told."""
-    began: float | None = None
-    """Wall-clock seconds of its first start, for people only."""
-    ended: float | None = None
+    busy: float = 0.0
+    """Seconds in which it had its workers."""
 
     @property
     def value(self) -> float | None:
@@ -210,18 +209,15 @@ def _trial(known: record.Trial) -> Trial:
         seed=known.seed,
         starts=known.starts,
         trained=known.trained,
+        busy=known.busy,
     )
 
 
 def _look(trial: Trial, line: Mapping[str, Any]) -> None:
-    """What a line adds to what the record knows: when, which decision against what, from whom."""
+    """What a line adds to what the record knows: which decision, held against what, and where a clone was taken."""
     event, step = line.get("event"), line.get("step")
     trial.attempt = line.get("attempt", 0)
-    if event == "started":
-        trial.began, trial.ended = trial.began if trial.began is not None else number(line.get("time")), None
-    elif event == "ended":
-        trial.ended = number(line.get("time"))
-    elif event == "rung":
+    if event == "rung":
         value, cutoff = number(line.get("value")), number(line.get("cutoff"))
         kept, at = bool(line["kept"]), int(step or 0)
         rung = Rung(rung=int(line["rung"]), step=at, value=value, cutoff=cutoff, kept=kept)

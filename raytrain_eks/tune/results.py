@@ -31,8 +31,8 @@ class Results:
     def frame(self) -> "DataFrame":
         """A row for each trial in the order of creation, its id as index.
 
-        Columns: number, state, reason, step, tokens, value (newest objective), best_value, best_step, seconds (from its
-        first start to its end, what lay between included), starts, then a column for each parameter, by its path.
+        Columns: number, state, reason, step, tokens, value (newest objective), best_value, best_step,
+        trained_steps (those that a crash undid included), seconds (with its workers), starts, then a column for each parameter, by its path.
         """
         from pandas import DataFrame
 
@@ -64,7 +64,6 @@ def row(trial: Trial, history: History) -> dict[str, Any]:
 def entry(trial: Trial, history: History) -> dict[str, Any]:
     """A trial as plain data, parameters apart."""
     best = trial.best(history.mode)
-    over = trial.ended is not None and trial.began is not None
     return {
         "trial": trial.id,
         "number": trial.number,
@@ -75,7 +74,8 @@ def entry(trial: Trial, history: History) -> dict[str, Any]:
         "value": trial.value,
         "best_value": best[1] if best else None,
         "best_step": best[0] if best else None,
-        "seconds": round((trial.ended or 0.0) - (trial.began or 0.0), 3) if over else None,
+        "trained_steps": trial.trained,
+        "seconds": round(trial.busy, 3),
         "starts": trial.starts,
         "parameters": trial.parameters,
     }
