@@ -31,8 +31,8 @@ class Results:
     def frame(self) -> "DataFrame":
         """A row for each trial in the order of creation, its id as index.
 
-        Columns: number, state, reason, step, tokens, value (newest objective), best_value, best_step,
-        trained_steps (those that a crash undid included), seconds (with its workers), starts, then a column for each parameter, by its path.
+        Columns: number, state, reason, step, tokens, value (newest objective), best_value, best_step, trained_steps
+        (those that a crash undid included), seconds (with its workers), starts, then one for each parameter, by path.
         """
         from pandas import DataFrame
 
