@@ -67,8 +67,18 @@ class Workers(Model):
     count: Whole | None = Aside(None)
     """Worker processes in all. None: one per accelerator of the nodes; on a laptop, one per two CPUs and at most 2."""
 
+    min: Whole | None = Aside(None)
+    """With how many the job goes on while nodes are lost; it grows to `count` again when they are back. The global
+    batch, the data and the learning rate stay what they are. None: it waits until all are there."""
+
     cpus: Cpu | None = Aside(None)
     """CPUs of one worker process, such as 4 or 500m. None: the process's part of its node."""
+
+    @rule
+    def _fewer(self) -> Iterator[Problem]:
+        if self.min is not None and self.count is not None and self.min > self.count:
+            fix = f"write at most {self.count}"
+            yield Problem(path="min", value=str(self.min), rule=f"is more than `count`, {self.count}", fix=fix)
 
 
 class Checkpoint(Model):

@@ -85,6 +85,7 @@ def assemble(worker: "Worker") -> Parts:
         watch=worker.watch,
         profiler=Profiler(job.profile, worker.run.storage, attempt=worker.attempt.number, rank=rank),
         stop_requested=lambda: worker.stop,
+        reclaimed=worker.notice,
         pilot=worker.pilot,
         progress=progress,
     )

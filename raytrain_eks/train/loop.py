@@ -23,6 +23,9 @@ from raytrain_eks.train.profile import Profiler
 from raytrain_eks.train.schedule import LearningRate
 from raytrain_eks.train.watch import Watch
 
+AGAIN = 30.0
+"""Seconds between checkpoints once a machine of the group will be taken away: so much is lost with it at most."""
+
 
 class Spoilt(RuntimeError):
     """Steps were refused again and again; going back did not help."""
@@ -109,12 +112,15 @@ class Loop:
     """Traces the steps that the job asks for."""
     stop_requested: Callable[[], bool]
     """Whether somebody asked for a last checkpoint and an orderly end; asked on rank 0 only."""
+    reclaimed: Callable[[], bool] = lambda: False
+    """Whether a machine will be taken away, as far as this rank was told; asked on every rank."""
     pilot: Pilot | None = None
     """None: nobody is asked."""
     progress: Progress = field(default_factory=Progress)
     saved_step: int = -1
     _save_due: bool = False
     _rewind_due: bool = False
+    _reclaimed: bool = False
     saved_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -173,8 +179,12 @@ class Loop:
         ]
         values = self.engine.read(*losses)
         self.watch.at("exchange", self.progress.step)
-        summed, save, stop = self.engine.reduce(math.fsum(values), float(self._wants_save()), float(self._wants_stop()))
-        self._save_due = save > 0
+        wishes = (self._wants_save(), self._wants_stop(), self.reclaimed())
+        summed, save, stop, reclaimed = self.engine.reduce(math.fsum(values), *map(float, wishes))
+        self._save_due = save > 0 or (reclaimed > 0 and not self._reclaimed)
+        if reclaimed > 0 and not self._reclaimed:
+            self._reclaimed = True
+            self.event("reclaimed", step=self.progress.step + 1)
         computed = time.perf_counter() - began - waited
         rate = self.rate(self.progress.step)
         norm, refused = self._apply(summed / total, rate, drawn)
@@ -244,10 +254,13 @@ class Loop:
 
     def _wants_save(self) -> bool:
         """Rank 0's wish by the clock, every rank's by the step; the ranks add their wishes up."""
+        since = time.monotonic() - self.saved_at
+        if self._reclaimed and self.rank == 0 and since >= AGAIN:
+            return True
         if self.every_steps is not None:
             return (self.progress.step + 1) % self.every_steps == 0
         assert self.every_seconds is not None
-        return self.rank == 0 and time.monotonic() - self.saved_at >= self.every_seconds
+        return self.rank == 0 and since >= self.every_seconds
 
     def _wants_stop(self) -> bool:
         return self.rank == 0 and self.stop_requested()

@@ -13,6 +13,10 @@ from raytrain_eks.spec.problem import Problem, SpecError
 CONTROLLER = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_CHDIR_TO_TRIAL_DIR": "0"}
 """Ray Train's controller polls its workers every 2 s by default; a dead one would be seen that much later."""
 
+RESIZE = 60.0
+"""Seconds between two looks of an elastic job whether it may grow; Ray Train's own default. Growing costs a start and
+the steps since the last checkpoint."""
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -39,7 +43,7 @@ def workers(job: Job, resources: dict[str, float], planned: Planned | None = Non
 
     One per accelerator: as many as the job says, else as many as the cluster has GPUs or Neuron cores; without any, one
     per two CPUs and at most 2, since on a CPU more processes only share the same cores. Raises SpecError when the
-    cluster is smaller than the job.
+    cluster is smaller than the job, also at its least.
     """
     if planned is not None:
         return planned.count
@@ -53,8 +57,9 @@ def workers(job: Job, resources: dict[str, float], planned: Planned | None = Non
         wanted = accelerators or min(max(cpus // 2, 1), 2)
     available = accelerators or cpus
     kind = "accelerators" if accelerators else "CPUs"
-    if wanted > available:
-        rule = f"{wanted} worker processes need {wanted} {kind}, the cluster has {available}"
+    least = min(wanted, job.workers.min or wanted)
+    if least > available:
+        rule = f"{least} worker processes need {least} {kind}, the cluster has {available}"
         problem = Problem(path="workers.count", rule=rule, value=str(wanted), fix=f"write at most {available}")
         raise SpecError([problem])
     return wanted
@@ -82,13 +87,17 @@ def trainer(job: Job, task: dict[str, Any], planned: Planned | None = None) -> A
     resources = ray.cluster_resources()
     each = worker_resources(job, resources, planned)
     timeout = int(max(quantity.seconds(job.failures.hang), 60))
+    count, least = workers(job, resources, planned), job.workers.min
     trainium = config_for(job, each, cache=cache_of(task["storage"]), timeout=timeout)
     return TorchTrainer(
         train_worker,
         train_loop_config=task,
         torch_config=trainium or TorchConfig(timeout_s=timeout),
         scaling_config=ScalingConfig(
-            num_workers=workers(job, resources, planned), use_gpu=bool(each.get("GPU")), resources_per_worker=each
+            num_workers=(least, count) if least is not None and least < count else count,
+            use_gpu=bool(each.get("GPU")),
+            resources_per_worker=each,
+            elastic_resize_monitor_interval_s=RESIZE,
         ),
         run_config=RunConfig(
             # Ray Train's own bookkeeping only; whatever counts lies in the run folder.

@@ -72,6 +72,7 @@ class Worker:
         from raytrain_eks.checkpoint.storage import Storage
         from raytrain_eks.train.journal import Journal
         from raytrain_eks.train.loggers import Loggers
+        from raytrain_eks.train.notice import Notice
         from raytrain_eks.train.watch import Watch
 
         if not torch.cuda.is_available():
@@ -94,6 +95,7 @@ class Worker:
             say=self._hung,
             compiles=self.job.engine.kind == "xla",
         )
+        self.notice = Notice(watch_machine=self.local_rank == 0, say=self._reclaimed)
         self.event("worker", world=self.world, ranks=self._who())
 
     def _begin(self) -> Any:
@@ -124,6 +126,9 @@ class Worker:
         if self.journal is not None:
             self.event("hang", reason=sentence)
             self.journal.flush()
+
+    def _reclaimed(self, reason: str) -> None:
+        print(f"rank {self.rank}: {reason}; a checkpoint is made at once", file=sys.stderr, flush=True)
 
     def _watch(self) -> None:
         from raytrain_eks.train.control import stop_requested
@@ -166,6 +171,7 @@ class Worker:
                 refuse(self.run, refusal)
         finally:
             self.watch.close()
+            self.notice.close()
             if self.journal is not None and self.loggers is not None:
                 self.journal.close()
                 self.loggers.close()

@@ -57,6 +57,7 @@ class Rank:
         self.loggers = Loggers(job, self.run.storage.folder, 1)
         self.journal = Journal(self.run.storage, every=60, listen=self.loggers.add)
         self.watch = Watch(self.run.storage, attempt=1, rank=0, world=1, limit=600, say=print)
+        self.notice, self.pilot = (lambda: False), None
         self.loop = assemble(self).loop
 
     def event(self, name: str, **fields) -> None:
@@ -210,3 +211,13 @@ def test_resuming_in_another_process_judges_as_before(folder):
     assert list(second.loop.sentry.losses) == list(first.loop.sentry.losses)
     assert second.loop.progress.step == 6
     second.go()
+
+
+@pytest.mark.parametrize(("again", "saved"), [(3600.0, [4, 12]), (0.0, list(range(4, 13)))])
+def test_once_the_machine_will_be_taken_away_a_checkpoint_is_made_at_once_and_again(folder, monkeypatch, again, saved):
+    monkeypatch.setattr("raytrain_eks.train.loop.AGAIN", again)
+    rank = Rank(job_of(folder, checkpoint={"every": 100}), folder)
+    rank.loop.reclaimed = lambda: rank.loop.progress.step >= 3
+    rank.go()
+    assert [event["step"] for event in rank.events("reclaimed")] == [4]
+    assert [event["step"] for event in rank.events("save")] == saved
