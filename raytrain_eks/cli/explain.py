@@ -1,7 +1,7 @@
-"""`raytrain-eks explain`: what a field, a rendered object or a lint rule is about; the JSON Schema for editors."""
+"""`raytrain-eks explain`: what a field, an object, a lint rule or a reason code is about; the schema for editors."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,12 +16,15 @@ EXAMPLES = """\
 A field, by its path:            raytrain-eks explain job.data.sequence_length
 Everything in a file:            raytrain-eks explain cluster
 A lint rule, by its id:          raytrain-eks explain RT101
+A reason code of Kubernetes:     raytrain-eks explain InsufficientCapacityError
 A rendered object or its part:   raytrain-eks explain -f cluster.yaml RayCluster/NAME.spec.headGroupSpec
 The JSON Schema for an editor:   raytrain-eks explain --schema job"""
 
 
-@click.command(help="Say what a field, a rendered object or a lint rule is about.", epilog="\b\n" + EXAMPLES)
-@click.argument("target", required=False, metavar="[PATH | RULE | KIND/NAME]")
+@click.command(
+    help="Say what a field, a rendered object, a lint rule or a reason code is about.", epilog="\b\n" + EXAMPLES
+)
+@click.argument("target", required=False, metavar="[PATH | RULE | REASON | KIND/NAME]")
 @click.option("-f", "--file", type=click.Path(dir_okay=False), help="The cluster file that the object comes from.")
 @click.option(
     "--schema", type=click.Choice(["job", "cluster"]), help="Print the JSON Schema (2020-12) of a kind of file."
@@ -34,6 +37,8 @@ def command(target: str | None, file: str | None, schema: str | None, output: st
         _schema(schema, output)
     elif file is not None:
         _object(file, str(target), output)
+    elif _is_reason(str(target)):
+        _reason(str(target), output)
     elif "/" in str(target):
         raise click.UsageError(f"an object comes from a cluster file: raytrain-eks explain -f FILE {target}")
     elif _RULE.fullmatch(str(target)):
@@ -77,6 +82,41 @@ def _rule(id: str, output: str) -> None:
         raise Failure(f"there is no rule {id}; {hint}", Outcome.USAGE)
     data = {"id": rule.id, "severity": rule.severity, "title": rule.title, "why": rule.why, "fix": rule.fix}
     out.write(output, data, table=rule.explanation)
+
+
+def _is_reason(target: str) -> bool:
+    from raytrain_eks.kube.reasons import about
+
+    # Fields begin with a small letter; finalizers are the only codes that do.
+    return (target[:1].isupper() or "/" in target) and bool(about(target))
+
+
+def _reason(code: str, output: str) -> None:
+    from raytrain_eks.kube.reasons import about
+
+    found = about(code)
+    data = [
+        {
+            "codes": list(row.codes),
+            "kinds": list(row.kinds),
+            "message": row.pattern.pattern if row.pattern else None,
+            "severity": row.severity,
+            "says": row.says,
+            "fix": row.fix or None,
+            "source": row.source,
+        }
+        for row in found
+    ]
+    parts = [
+        out.pairs({"means": row["says"], "severity": row["severity"], "fix": row["fix"]} | _where(row)) for row in data
+    ]
+    out.write(output, data, table=lambda: "\n\n".join([out.bold(code), *parts]))
+
+
+def _where(row: dict[str, Any]) -> dict[str, object]:
+    """On which kinds, with which message, and who says so."""
+    kinds = ", ".join(row["kinds"]) or None
+    return {"on": kinds, "where the message has": row["message"], "source": row["source"]}
 
 
 def _field(path: str, output: str) -> None:

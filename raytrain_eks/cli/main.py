@@ -30,7 +30,7 @@ VERBS: dict[str, str] = {
     "local": "The Ray of this machine: status, start, stop, env.",
     "doctor": "What is missing or wrong on this machine, a worker, or a cluster, each with its fix.",
     "catalog": "Facts about EC2 instance types, with source and date.",
-    "explain": "Say what a field, a rendered object or a lint rule is about.",
+    "explain": "Say what a field, a rendered object, a lint rule or a reason code is about.",
     "completion": "Print the shell's completion script.",
     "version": "Print the version.",
 }

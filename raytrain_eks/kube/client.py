@@ -342,8 +342,9 @@ class Client:
 
 
 def event_time(event: Mapping[str, Any]) -> str:
-    """When an event last happened, as RFC 3339: old and new forms of Event hold it in different places."""
+    """When an event last happened, as a text that sorts: old and new forms of Event hold it in different places."""
     series = event.get("series") or {}
     metadata = event.get("metadata") or {}
     found = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(found or metadata.get("creationTimestamp") or "")
+    # Without its Z, a whole second sorts before its parts.
+    return str(found or metadata.get("creationTimestamp") or "").removesuffix("Z")

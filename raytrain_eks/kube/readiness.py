@@ -180,7 +180,8 @@ def _ray_cluster(client: "Client", body: Body) -> State:
 
 
 def _refused(client: "Client", body: Body) -> State | None:
-    since = max((str(each.get("time") or "") for each in body["metadata"].get("managedFields") or []), default="")
+    managers = body["metadata"].get("managedFields") or []
+    since = max((str(each.get("time") or "").removesuffix("Z") for each in managers), default="")
     for event in reversed(client.events(body)):
         if str(event.get("reason")).startswith("InvalidRayCluster") and event_time(event) >= since:
             said = explain(str(event["reason"]), str(event.get("message") or ""), "RayCluster")
