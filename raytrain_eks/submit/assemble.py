@@ -59,7 +59,11 @@ class JobFile:
         if isinstance(sweep.job, str):
             sweep = resolved(sweep, Path.cwd())
             content = to_yaml(sweep).encode()
-        changed = {"name": sweep.name, "storage": sweep.storage or sweep.job.storage}
+        changed: dict[str, object] = {"name": sweep.name, "storage": sweep.storage or sweep.job.storage}
+        workers = sweep.job.workers
+        if workers.nodes is not None and sweep.concurrency is not None:
+            # A cluster that is made for the sweep has room for all trials that run at the same time.
+            changed["workers"] = workers.model_copy(update={"nodes": workers.nodes * sweep.concurrency})
         return cls(path, content, document, sweep.job.model_copy(update=changed), sweep=sweep)
 
     def dry_run(self, target: Target) -> "JobFile":

@@ -96,9 +96,9 @@ class NeuronBackend(Backend):
             runtime=backend_config.runtime,
             defaults=backend_config.defaults | (EXTRACT if backend_config.extract else {}),
         )
-        asked = [worker_group.execute_single_async(rank, _take, **asdict(one)) for rank, one in enumerate(made)]
+        asked = [worker_group.execute_single_async(rank, take, **asdict(one)) for rank, one in enumerate(made)]
         ray.get(asked)
-        worker_group.execute(_join, backend_config)
+        worker_group.execute(join, backend_config)
 
     def on_shutdown(self, worker_group: Any, backend_config: NeuronConfig) -> None:
         """Leave the process group; processes end with their workers, and none is killed by name."""
@@ -116,7 +116,8 @@ def _rendezvous() -> tuple[str, tuple[int, int]]:
     return ray.util.get_node_ip_address(), (first, second)
 
 
-def _take(fixed: dict[str, str], defaults: dict[str, str]) -> None:
+def take(fixed: dict[str, str], defaults: dict[str, str]) -> None:
+    """Make the environment of this process. Raises RuntimeError when it comes too late."""
     early = sorted({"torch_xla", "torch_neuronx", "libneuronxla"} & sys.modules.keys())
     if early:
         raise RuntimeError(
@@ -128,7 +129,8 @@ def _take(fixed: dict[str, str], defaults: dict[str, str]) -> None:
         os.environ.setdefault(name, value)
 
 
-def _join(config: NeuronConfig) -> None:
+def join(config: NeuronConfig) -> None:
+    """Be one of the process group that the environment describes."""
     import torch.distributed as dist
 
     config.prepare()

@@ -11,10 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
-from raytrain_eks.checkpoint.run import RunFolder
+from raytrain_eks.checkpoint.run import Fenced, RunFolder
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load, of_document, read_document
-from raytrain_eks.spec.problem import Problem, SpecError, counted
+from raytrain_eks.spec.problem import SpecError, counted
 from raytrain_eks.spec.sweep import Sweep
 from raytrain_eks.train.driver import anywhere, connect, run_steps, say
 from raytrain_eks.tune.capacity import Room, Trials, concurrency, nodes_of
@@ -99,6 +99,9 @@ class Driver:
         )
         try:
             self._run(conductor, needs, plan.number)
+        except Fenced as error:
+            say(f"{error}; this one ends")
+            return 1
         finally:
             conductor.close()
         return self._sum_up(conductor)
@@ -132,17 +135,13 @@ class Driver:
         """What one trial needs: the workers that the job asks for; one where it does not say."""
         import ray
 
-        from raytrain_eks.spec.engine import Xla
         from raytrain_eks.train.trainer import worker_resources
 
         each = worker_resources(self.job, resources)
-        if isinstance(self.job.engine, Xla) or each.get("neuron_cores"):
-            rule = "trials of a sweep do not run on NeuronCores yet, nor under the xla engine"
-            fix = "sweep on GPUs or CPUs; a single job runs there: raytrain-eks submit"
-            raise SpecError([Problem(path="job.engine", rule=rule, fix=fix)])
         wanted = self.job.workers.count
-        if wanted is None and self.job.workers.nodes is not None and each.get("GPU"):
-            wanted = self.job.workers.nodes * int(max(node["Resources"].get("GPU", 0) for node in ray.nodes()))
+        kind = next((name for name in ("GPU", "neuron_cores") if each.get(name)), None)
+        if wanted is None and self.job.workers.nodes is not None and kind is not None:
+            wanted = self.job.workers.nodes * int(max(node["Resources"].get(kind, 0) for node in ray.nodes()))
         return Trials(workers=wanted or 1, each=each)
 
     def _room(self, needs: Trials) -> Room:
@@ -187,6 +186,8 @@ class Driver:
     def _sum_up(self, conductor: Conductor) -> int:
         from raytrain_eks.tune.ending import close
 
+        if conductor.ending is None and not conductor.done:
+            conductor.ending = "it was interrupted"
         whole = conductor.ending is None
         state = "complete" if whole else "failed" if conductor.failed else "stopped"
         conductor.write(state, conductor.ending or "")

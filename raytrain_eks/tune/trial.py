@@ -14,7 +14,7 @@ from ray import tune
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.tune.conductor import Leg
-from raytrain_eks.tune.ranks import Group, Needs, Stretch
+from raytrain_eks.tune.ranks import Group, Needs, Stretch, fitting
 
 NEWS = 1.0
 """Seconds that a question for news may take."""
@@ -131,6 +131,8 @@ class TrialDriver(tune.Trainable):
     def _start(self) -> None:
         from ray.exceptions import RayActorError
 
+        from raytrain_eks.train.neuron_environment import cache_of
+
         task = {
             "job": self.leg.job,
             "storage": self.leg.trials,
@@ -138,8 +140,9 @@ class TrialDriver(tune.Trainable):
             "steps": self.leg.steps,
             "started": time.time(),
         }
-        stretch = Stretch(task=task, gates=tuple(self.leg.gates), metric=self.leg.metric)
-        if self.group is not None and self.group.fitting != _fitting(self.job):
+        cache = cache_of(self.leg.trials)
+        stretch = Stretch(task=task, gates=tuple(self.leg.gates), metric=self.leg.metric, cache=cache)
+        if self.group is not None and self.group.fitting != fitting(self.job, self.needs):
             self._close()
         for again in (True, False):
             self.group = self.group or Group(self.needs, self.job)
@@ -192,12 +195,6 @@ class TrialDriver(tune.Trainable):
             with contextlib.suppress(Exception):
                 self.group.close()
         self.group, self.outcomes, self.question = None, [], None
-
-
-def _fitting(job: Job) -> tuple[Any, ...]:
-    from raytrain_eks.tune.ranks import fitting
-
-    return fitting(job)
 
 
 def _own(path: str, parameters: dict[str, Any]) -> bool:

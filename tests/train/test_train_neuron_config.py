@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from raytrain_eks.spec.job import Job
-from raytrain_eks.train.neuron_backend import COMPILING, EXTRACT, NeuronBackend, _take, config_for
+from raytrain_eks.train.neuron_backend import COMPILING, EXTRACT, NeuronBackend, config_for, take
 
 
 def job(**engine) -> Job:
@@ -61,7 +61,7 @@ def test_what_the_job_sets_wins_over_tuning_but_not_over_what_must_agree(monkeyp
     monkeypatch.setenv("RANK", "9")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "8")
     monkeypatch.delenv("MALLOC_ARENA_MAX")
-    _take({"RANK": "1"}, {"NEURON_CC_FLAGS": "--ours", "MALLOC_ARENA_MAX": "64"})
+    take({"RANK": "1"}, {"NEURON_CC_FLAGS": "--ours", "MALLOC_ARENA_MAX": "64"})
     import os
 
     assert (os.environ["RANK"], os.environ["NEURON_CC_FLAGS"], os.environ["MALLOC_ARENA_MAX"]) == ("1", "--mine", "64")
@@ -70,7 +70,7 @@ def test_what_the_job_sets_wins_over_tuning_but_not_over_what_must_agree(monkeyp
 def test_an_environment_that_comes_too_late_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_xla", object())
     with pytest.raises(RuntimeError, match="torch_xla was imported before"):
-        _take({}, {})
+        take({}, {})
 
 
 def test_no_module_of_the_train_room_imports_neuron_at_its_top():
