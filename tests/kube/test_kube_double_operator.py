@@ -4,8 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from double import OnRay, Operator, happenings
-from double.asking import ask
+from double import Operator, happenings
 from double.bodies import config_map, pod, ray_cluster, ray_job
 from double.entrypoint import submitted
 from double.volumes import Volumes
@@ -182,6 +181,15 @@ def test_a_lost_cluster_fails_the_submitter(kube_api, operator):
     assert kube_api.objects.names("rayclusters") == []
 
 
+def test_a_job_is_lost_with_its_head(kube_api, operator):
+    kube_api.objects.put(ray_job(JOB))
+    operator.settle()
+    head = next(each for each in kube_api.objects.all("pods") if "-head-" in each["metadata"]["name"])
+    kube_api.objects.delete(head)
+    operator.settle()
+    assert (status(kube_api)["jobDeploymentStatus"], status(kube_api)["reason"]) == ("Failed", "SubmissionFailed")
+
+
 def test_a_deleted_job_takes_everything_with_it_and_stops_first(kube_api, operator):
     kube_api.objects.put(ray_job(JOB))
     operator.settle()
@@ -239,22 +247,3 @@ def test_init_containers_of_the_submitter_are_run(kube_api, operator, tmp_path):
     placed = Volumes(kube_api, tmp_path)(job, {"working_dir": "/double/unpacked"})
     assert placed["working_dir"].startswith(str(tmp_path))
     assert [file.name for file in Path(placed["working_dir"]).iterdir()] == ["train.py"]
-
-
-@pytest.mark.slow
-def test_an_entrypoint_runs_for_real(kube_api, ray_head):
-    """On the session's Ray; and its head's job server is reached through the service's proxy."""
-    start = OnRay(ray_head.url, ray_head.token)
-    with Operator(kube_api, start=start, dashboard=ray_head.url) as operator:
-        kube_api.objects.put(ray_job(JOB, entrypoint="python -c 'print(6 * 7)'", spec={"jobId": "double-real"}))
-        until = time.monotonic() + 120
-        while status_or_none(kube_api) not in ("Complete", "Failed"):
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    assert status(kube_api)["jobStatus"] == "SUCCEEDED"
-    [submitter] = operator.submitters(JOB)
-    assert "42" in [text for _, text in kube_api.logs[f"training/{submitter['metadata']['name']}"].lines(0)]
-    service = f"/api/v1/namespaces/training/services/{status(kube_api)['rayClusterName']}-head-svc:dashboard"
-    token = {"X-Ray-Authorization": f"Bearer {ray_head.token}"}
-    code, info, _ = ask(kube_api, "GET", f"{service}/proxy/api/jobs/double-real", headers=token)
-    assert (code, info["status"]) == (200, "SUCCEEDED")

@@ -52,6 +52,8 @@ class Operator:
         self.start: Start = start or (lambda job, log: Scripted(log))
         self.entries: dict[str, Entrypoint] = {}
         """Ray jobs by RayJob name."""
+        self._heads: dict[str, str] = {}
+        """RayJob name -> uid of the head pod that its Ray job runs on."""
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -110,19 +112,28 @@ class Operator:
         """All pods of a RayJob's cluster are lost at once, and its Ray job with them: the submitter cannot go on."""
         with self._lock:
             job = self.api.objects.get("rayjobs", name, namespace)
-            entry = self.entries.pop(name, None)
-            if isinstance(entry, Scripted):
-                entry.finish("FAILED", "Job supervisor actor died unexpectedly.")
-            elif entry is not None:
-                getattr(entry, "forget", entry.stop)()
-            for cluster in self.api.objects.all("rayclusters", namespace):
-                if cluster["metadata"]["name"] == job["status"].get("rayClusterName"):
-                    for pod in self.clusters.pods(cluster):
-                        self.kubelet.lost(pod)
-            self._end_submitter(job, 1)
-            text = "Job has reached the specified backoff limit"
-            message = f"Job submission has failed. Reason: BackoffLimitExceeded. Message: {text}"
-            self._set(job, jobDeploymentStatus="Failed", reason="SubmissionFailed", message=message)
+            for pod in self._pods_of(job):
+                self.kubelet.lost(pod)
+            self._lost(job)
+
+    def _pods_of(self, job: Body) -> list[Body]:
+        meta, name = job["metadata"], job["status"].get("rayClusterName")
+        return self.clusters.pods({"metadata": {"name": name, "namespace": meta["namespace"]}})
+
+    def _head_of(self, job: Body) -> str:
+        return next((pod["metadata"]["uid"] for pod in self._pods_of(job)), "")
+
+    def _lost(self, job: Body) -> None:
+        """The head is gone, and the Ray job with it: the submitter tries in vain."""
+        entry = self.entries.pop(job["metadata"]["name"], None)
+        if isinstance(entry, Scripted):
+            entry.finish("FAILED", "Job supervisor actor died unexpectedly.")
+        elif entry is not None:
+            getattr(entry, "forget", entry.stop)()
+        self._end_submitter(job, 1)
+        text = "Job has reached the specified backoff limit"
+        message = f"Job submission has failed. Reason: BackoffLimitExceeded. Message: {text}"
+        self._set(job, jobDeploymentStatus="Failed", reason="SubmissionFailed", message=message)
 
     def reconcile(self, job: Body) -> None:
         """One round for a RayJob."""
@@ -318,7 +329,10 @@ class Operator:
                 if "submitter" in self.clusters.blocked:
                     return self.kubelet.unschedulable(pod, self.clusters.blocked["submitter"]) and None
                 self.kubelet.running(pod)
+            self._heads[meta["name"]] = self._head_of(job)
             self.entries[meta["name"]] = self.start(job, self.log(job))
+        if self._heads[meta["name"]] != self._head_of(job):
+            return self._lost(job)
         state = self.entries[meta["name"]].state()
         changes: Body = {"jobStatus": state.status, "message": state.message}
         times = {"startTime": state.started, "endTime": state.ended}
