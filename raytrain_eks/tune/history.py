@@ -241,7 +241,8 @@ def _json(folder: Storage, path: str) -> dict[str, Any] | None:
 
 def _yaml(folder: Storage) -> dict[str, Any]:
     """`sweep.yaml` as plain data; empty where there is none or it is no mapping."""
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     with contextlib.suppress(FileNotFoundError, YAMLError):
         found = YAML(typ="safe", pure=True).load(folder.read(FILE))
