@@ -7,6 +7,7 @@ here: it starts a controller and fresh processes for every run, which took 10 s 
 import gc
 import os
 import socket
+import time
 import uuid
 from collections import Counter
 from contextlib import closing
@@ -17,6 +18,10 @@ from typing import Any
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.engine import Auto, Torch, Xla
 from raytrain_eks.spec.job import Job
+
+
+STARTING = 0.2
+"""Seconds between two looks whether a run has begun to talk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,7 @@ class Rank:
     def train(self, stretch: Stretch, place: dict[str, int], meeting: str, seconds: float, neuron: Any = None) -> Any:
         """Join the process group at `meeting` (or the one of `neuron`'s environment), train, leave it; how the leg
         ended (see `Conductor.finished`)."""
+        self.line = None
         from raytrain_eks.checkpoint.run import METRICS, RunFolder
         from raytrain_eks.spec.problem import SpecError
         from raytrain_eks.train.control import refusal
@@ -97,8 +103,12 @@ class Rank:
         return {"state": state, "step": found["steps"], "tokens": found["tokens"], "trained": self.line.trained}
 
     def news(self, seconds: float) -> list[dict[str, Any]]:
-        """What the run tells (see `pilot.Line`); rank 0's."""
-        return list(self.line.news(seconds)) if self.line is not None else []
+        """What the run tells (see `pilot.Line`); rank 0's. Nothing yet while it still imports."""
+        line = self.line
+        if line is None:
+            time.sleep(min(seconds, STARTING))
+            return []
+        return list(line.news(seconds))
 
     def word(self, goes_on: bool) -> None:
         """The word that the run waits for at a rung."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from raytrain_eks.checkpoint.run import RunFolder
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.sweep import Sweep
 from raytrain_eks.tune.conductor import Conductor, Leg, Ready
@@ -107,8 +106,6 @@ class World:
         """What a worker group does, a step at a time."""
         assert self.conductor is not None
         name, conductor = leg.trial, self.conductor
-        run = RunFolder(leg.trials, name)
-        run.open(Job.parse(leg.job), accept_changes=True)
         if leg.clone is not None:
             self.clones.append((name, leg.clone["donor"], leg.clone["step"]))
             assert self.checkpoints[leg.clone["donor"]] >= leg.clone["step"]
