@@ -140,14 +140,14 @@ def test_a_quota_that_is_used_up_is_a_condition_of_the_cluster(kube_api, operato
 
 
 def test_a_queue_without_quota_keeps_a_job_suspended(kube_api, operator):
-    operator.queue_full = happenings.kueue_no_quota()
+    operator.kueue.full = happenings.kueue_no_quota()
     labels = {"kueue.x-k8s.io/queue-name": "ml"}
     kube_api.objects.put(ray_job(JOB, labels=labels, spec={"shutdownAfterJobFinishes": True}))
     operator.settle()
     assert status(kube_api)["jobDeploymentStatus"] == "Suspended"
     [workload] = kube_api.objects.all("workloads")
     assert "insufficient unused quota" in workload["status"]["conditions"][0]["message"]
-    operator.queue_full = None
+    operator.kueue.full = None
     operator.settle()
     assert status(kube_api)["jobDeploymentStatus"] == "Running"
 

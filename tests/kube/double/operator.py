@@ -6,7 +6,7 @@
     operator.clusters.refused["a100"] = happenings.over_quota("p")   # pods of this group cannot be created
     operator.clusters.invalid["llm"] = "..."                         # of a RayCluster: only an Event tells
     operator.invalid["llm-1"] = "..."      # of a RayJob: ValidationFailed
-    operator.queue_full = happenings.kueue_no_quota()                # jobs with a Kueue label stay suspended
+    operator.kueue.full = happenings.kueue_no_quota()                # jobs with a Kueue label stay suspended
     operator.entry("llm-1").say("step 1/10"); operator.entry("llm-1").finish("FAILED")
     operator.lose(pod); operator.lose_cluster("llm-1")
 
@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from double.entrypoint import ENDED, Entrypoint, Scripted, Start
 from double.kubelet import Kubelet, time_now
-from double.podlogs import Log
-from double.raycluster import CREATED_BY, MANAGER, RayClusters, owner
+from double.kueue import QUEUE, Kueue
+from double.raycluster import MANAGER, RayClusters, owner
 from double.store import Body
+from double.submitter import Submitters
 
 if TYPE_CHECKING:
     from double.api import ApiDouble
 
 FINALIZER = "ray.io/rayjob-finalizer"
-QUEUE = "kueue.x-k8s.io/queue-name"
-SUBMITTER = "ray-job-submitter"
 _TERMINAL = ("Complete", "Failed")
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -45,8 +44,8 @@ class Operator:
         self.clusters.dashboard = dashboard
         self.invalid: dict[str, str] = {}
         """RayJob -> what its validation finds."""
-        self.queue_full: str | None = None
-        """Why Kueue admits nothing; None: it admits everything."""
+        self.kueue = Kueue(api)
+        self.submitter = Submitters(api, self.kubelet)
         self.hold: set[str] = set()
         """RayJobs that stay as they are."""
         self.start: Start = start or (lambda job, log: Scripted(log))
@@ -90,6 +89,10 @@ class Operator:
         """The entrypoint of a RayJob, once it was submitted: `Scripted` unless the test starts real ones."""
         return self.entries[job]
 
+    def submitters(self, job: str, namespace: str = "training") -> list[Body]:
+        """The pods that submit a RayJob, the oldest first."""
+        return self.submitter.pods(job, namespace)
+
     def settle(self) -> None:
         """Reconcile until nothing changes."""
         with self._lock:
@@ -130,7 +133,7 @@ class Operator:
             entry.finish("FAILED", "Job supervisor actor died unexpectedly.")
         elif entry is not None:
             getattr(entry, "forget", entry.stop)()
-        self._end_submitter(job, 1)
+        self.submitter.end(job, 1)
         text = "Job has reached the specified backoff limit"
         message = f"Job submission has failed. Reason: BackoffLimitExceeded. Message: {text}"
         self._set(job, jobDeploymentStatus="Failed", reason="SubmissionFailed", message=message)
@@ -143,7 +146,7 @@ class Operator:
         if meta["name"] in self.invalid:
             return self._invalid(job, self.invalid[meta["name"]])
         if QUEUE in (meta.get("labels") or {}) and status.get("jobDeploymentStatus") not in _TERMINAL:
-            job = self._queue(job)
+            job = self.kueue.admit(job)
             spec = job["spec"]
         state = status.get("jobDeploymentStatus", "")
         if spec.get("suspend") and state in ("Initializing", "Running"):
@@ -227,7 +230,7 @@ class Operator:
         meta = cluster["metadata"]
         url = f"{meta['name']}-head-svc.{meta['namespace']}.svc.cluster.local:8265"
         if job["spec"].get("submissionMode", "K8sJobMode") == "K8sJobMode":
-            self._submitter(job, url)
+            self.submitter.create(job, url)
         self._set(job, dashboardURL=url, jobDeploymentStatus="Running", rayClusterStatus=cluster["status"])
         return None
 
@@ -257,64 +260,6 @@ class Operator:
         self._tell(job, "CreatedRayCluster", f"Created RayCluster {meta['namespace']}/{name}")
         return made
 
-    def _submitter(self, job: Body, url: str) -> None:
-        """The Job whose pod submits, and the pod that the Job controller makes."""
-        meta = job["metadata"]
-        if meta["name"] in self.api.objects.names("jobs.batch", meta["namespace"]):
-            return
-        template = job["spec"].get("submitterPodTemplate") or {
-            "spec": {"containers": [{"name": SUBMITTER, "image": "ray"}]}
-        }
-        spec = {"restartPolicy": "Never", **template["spec"]}
-        variables = [
-            {"name": "RAY_DASHBOARD_ADDRESS", "value": url},
-            {"name": "RAY_JOB_SUBMISSION_ID", "value": job["status"]["jobId"]},
-        ]
-        first = dict(spec["containers"][0])
-        first["env"] = [*(first.get("env") or ()), *variables]
-        spec["containers"] = [first, *spec["containers"][1:]]
-        labels = {"ray.io/originated-from-cr-name": meta["name"], "ray.io/originated-from-crd": "RayJob"} | CREATED_BY
-        del labels["app.kubernetes.io/name"]
-        place = {
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "labels": labels,
-            "ownerReferences": [owner(job)],
-        }
-        limit = (job["spec"].get("submitterConfig") or {}).get("backoffLimit", 2)
-        inner = {"metadata": {"labels": labels}, "spec": spec}
-        body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": place}
-        made = self.api.objects.put({**body, "spec": {"backoffLimit": limit, "template": inner}}, manager=MANAGER)
-        self._tell(job, "CreatedRayJobSubmitter", f"Created Kubernetes Job {meta['namespace']}/{meta['name']}")
-        self._submitter_pod(made)
-
-    def _submitter_pod(self, made: Body) -> Body:
-        meta, template = made["metadata"], made["spec"]["template"]
-        labels = {
-            **template["metadata"]["labels"],
-            "job-name": meta["name"],
-            "batch.kubernetes.io/job-name": meta["name"],
-        }
-        place = {"generateName": f"{meta['name']}-", "namespace": meta["namespace"], "labels": labels}
-        place["ownerReferences"] = [owner(made)]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": place, "spec": template["spec"]}
-        return self.api.objects.put(pod, manager="kube-controller-manager")
-
-    def submitters(self, job: str, namespace: str = "training") -> list[Body]:
-        """The pods that submit a RayJob, the oldest first."""
-        found = [
-            pod
-            for pod in self.api.objects.all("pods", namespace)
-            if (pod["metadata"].get("labels") or {}).get("job-name") == job
-        ]
-        return sorted(found, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
-
-    def log(self, job: Body) -> Log:
-        """Where the driver's log is shown: the submitter's pod; without one, nowhere that Kubernetes knows."""
-        meta = job["metadata"]
-        pods = self.submitters(meta["name"], meta["namespace"])
-        return self.api.logs[f"{meta['namespace']}/{pods[-1]['metadata']['name']}"] if pods else Log()
-
     def _running(self, job: Body) -> None:
         if self._past(job, "activeDeadlineSeconds"):
             start, seconds = job["status"]["startTime"], job["spec"]["activeDeadlineSeconds"]
@@ -325,12 +270,12 @@ class Operator:
             return self._set(job, jobDeploymentStatus="Failed", reason="DeadlineExceeded", message=text)
         meta = job["metadata"]
         if meta["name"] not in self.entries:
-            for pod in self.submitters(meta["name"], meta["namespace"]):
+            for pod in self.submitter.pods(meta["name"], meta["namespace"]):
                 if "submitter" in self.clusters.blocked:
                     return self.kubelet.unschedulable(pod, self.clusters.blocked["submitter"]) and None
                 self.kubelet.running(pod)
             self._heads[meta["name"]] = self._head_of(job)
-            self.entries[meta["name"]] = self.start(job, self.log(job))
+            self.entries[meta["name"]] = self.start(job, self.submitter.log(job))
         if self._heads[meta["name"]] != self._head_of(job):
             return self._lost(job)
         state = self.entries[meta["name"]].state()
@@ -338,28 +283,14 @@ class Operator:
         times = {"startTime": state.started, "endTime": state.ended}
         changes["rayJobInfo"] = {name: _time(value) for name, value in times.items() if value}
         if state.status in ENDED:
-            self.log(job).close()
-            self._end_submitter(job, 0 if state.status == "SUCCEEDED" else 1)
+            self.submitter.log(job).close()
+            self.submitter.end(job, 0 if state.status == "SUCCEEDED" else 1)
             failed = state.status == "FAILED"
             changes |= {"jobDeploymentStatus": "Failed" if failed else "Complete"}
             changes |= {"reason": "AppFailed"} if failed else {}
         if any(job["status"].get(name) != value for name, value in changes.items()):
             self._set(job, **changes)
         return None
-
-    def _end_submitter(self, job: Body, code: int) -> None:
-        meta = job["metadata"]
-        for pod in self.submitters(meta["name"], meta["namespace"]):
-            if pod["status"].get("phase") in ("Pending", "Running"):
-                self.kubelet.ended(pod, code)
-                self.api.logs[f"{meta['namespace']}/{pod['metadata']['name']}"].close()
-        if meta["name"] in self.api.objects.names("jobs.batch", meta["namespace"]):
-            made = self.api.objects.get("jobs.batch", meta["name"], meta["namespace"])
-            condition = {"type": "Failed" if code else "Complete", "status": "True", "lastTransitionTime": time_now()}
-            if code:
-                text = "Job has reached the specified backoff limit"
-                condition |= {"reason": "BackoffLimitExceeded", "message": text}
-            self.api.objects.set_status(made, {"conditions": [condition]}, manager="kube-controller-manager")
 
     def _past(self, job: Body, field: str) -> bool:
         seconds, start = job["spec"].get(field), job["status"].get("startTime")
@@ -412,40 +343,6 @@ class Operator:
                 elif rule["policy"] == "DeleteSelf":
                     return self.api.objects.delete(job)
         return None
-
-    def _queue(self, job: Body) -> Body:
-        """Kueue: a Workload beside the job, which is suspended until there is quota."""
-        meta = job["metadata"]
-        name = f"rayjob-{meta['name']}-{meta['uid'][:5]}"
-        if name not in self.api.objects.names("workloads", meta["namespace"]):
-            job = self.api.objects.patch(job, {"spec": {"suspend": True}}, manager="kueue")
-            head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
-            pods = [{"name": "head", "count": 1, "template": {"spec": head["spec"]}}]
-            place = {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner(job)]}
-            body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": place}
-            queue = meta["labels"][QUEUE]
-            self.api.objects.put({**body, "spec": {"queueName": queue, "podSets": pods}}, manager="kueue")
-        workload = self.api.objects.get("workloads", name, meta["namespace"])
-        reserved = self.queue_full is None
-        reason, text = ("QuotaReserved", "Quota reserved in ClusterQueue") if reserved else ("Pending", self.queue_full)
-        condition = {"type": "QuotaReserved", "status": str(reserved), "reason": reason, "message": text}
-        known = (workload.get("status") or {}).get("conditions") or [{}]
-        if {key: known[0].get(key) for key in condition} != condition:
-            conditions = [{**condition, "lastTransitionTime": time_now()}]
-            if reserved:
-                admitted = {
-                    "type": "Admitted",
-                    "status": "True",
-                    "reason": "Admitted",
-                    "message": "The workload is admitted",
-                }
-                conditions.append({**admitted, "lastTransitionTime": time_now()})
-            else:
-                self.api.event(workload, "Pending", str(text), type="Warning", source="kueue-admission")
-            self.api.objects.set_status(workload, {"conditions": conditions}, manager="kueue")
-        if bool(job["spec"].get("suspend")) == reserved:
-            job = self.api.objects.patch(job, {"spec": {"suspend": not reserved}}, manager="kueue")
-        return job
 
 
 def _time(milliseconds: int) -> str:
