@@ -19,7 +19,6 @@ from raytrain_eks.spec import quantity
 from raytrain_eks.spec.engine import Auto, Torch, Xla
 from raytrain_eks.spec.job import Job
 
-
 STARTING = 0.2
 """Seconds between two looks whether a run has begun to talk."""
 
