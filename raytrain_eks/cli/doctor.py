@@ -12,6 +12,7 @@ from raytrain_eks.cli.outcome import Failure, Outcome
 from raytrain_eks.cli.target_options import options, say
 
 if TYPE_CHECKING:
+    from raytrain_eks.kube.client import Client
     from raytrain_eks.spec.diagnosis import Diagnosis
 
 WORKER = "worker"
@@ -25,6 +26,7 @@ COLORS = {"green": "green", "yellow": "yellow", "red": "red"}
 )
 @click.argument("what", metavar="[worker|CLUSTER.yaml]", required=False)
 @options
+@click.option("--cluster", metavar="NAME", help="With `worker` and --on eks: the RayCluster. Default: the only one.")
 @click.option("--storage", metavar="PLACE", help="Folder or s3:// URL of run folders that is tried.")
 @click.option("--fabric/--no-fabric", default=True, show_default=True, help="Whether an all-reduce is measured.")
 @click.option("-q", "--quiet", is_flag=True, help="Only what is yellow or red.")
@@ -49,6 +51,7 @@ class Given:
     """What the options say."""
 
     access: dict[str, Any]
+    cluster: str | None
     storage: str | None
     fabric: bool
 
@@ -97,10 +100,26 @@ def _this_worker(storage: str | None) -> Iterator["Diagnosis"]:
 
 
 def _workers(on: str, given: Given) -> Iterator["Diagnosis"]:
-    from raytrain_eks.cli.target_options import target_of
     from raytrain_eks.submit.doctor.job import examine
 
-    return examine(target_of(on, given.access), given.storage, fabric=given.fabric, folder=Path.cwd(), say=say)
+    if on != "eks":
+        from raytrain_eks.cli.target_options import target_of
+
+        target = target_of(on, given.access)
+        yield from examine(target, given.storage, fabric=given.fabric, folder=Path.cwd(), say=say)
+        return
+    from raytrain_eks.submit.doctor.on_kubernetes import target as running
+
+    with _client(given) as client:
+        access = {name: given.access[name] for name in ("token_file", "any_version")}
+        target = running(client, given.cluster, **access)
+        yield from examine(target, given.storage, fabric=given.fabric, folder=Path.cwd(), say=say)
+
+
+def _client(given: Given) -> "Client":
+    from raytrain_eks.cli.kube_options import client_of
+
+    return client_of({name: given.access[name] for name in ("context", "namespace", "kubeconfig")})
 
 
 def _ray(on: str, given: Given) -> Iterator["Diagnosis"]:
@@ -114,7 +133,6 @@ def _ray(on: str, given: Given) -> Iterator["Diagnosis"]:
 
 
 def _kubernetes(file: str | None, given: Given) -> Iterator["Diagnosis"]:
-    from raytrain_eks.kube.connect import connect
     from raytrain_eks.kube.doctor.examine import examine
     from raytrain_eks.plan.cluster import resolve
     from raytrain_eks.spec.load import of_document, read_document
@@ -123,6 +141,5 @@ def _kubernetes(file: str | None, given: Given) -> Iterator["Diagnosis"]:
     if file is not None:
         document = read_document(file)
         plan = resolve(of_document(document, expect="Cluster"), document=document)
-    chosen = {name: given.access[name] for name in ("context", "namespace", "kubeconfig")}
-    with connect(**chosen) as client:
+    with _client(given) as client:
         yield from examine(client, plan)

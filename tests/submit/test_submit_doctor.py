@@ -10,13 +10,20 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from double.api import ApiDouble
 from hypothesis import given
 from hypothesis import strategies as st
 from jobserver_double import Double
 
+from raytrain_eks.kube.connect import connect as kube_connect
+from raytrain_eks.manifests.bundle import build
+from raytrain_eks.plan.cluster import resolve
+from raytrain_eks.spec.cluster import Cluster
 from raytrain_eks.spec.diagnosis import Diagnosis, Level, green, red, summary, yellow
 from raytrain_eks.submit.cluster import RayCluster, connect
 from raytrain_eks.submit.doctor import credentials, job, local_ray, machine, packages, ray_cluster
+from raytrain_eks.submit.doctor.on_kubernetes import target
+from raytrain_eks.submit.errors import NotFound
 from raytrain_eks.train.doctor.driver import END, MARK, finding
 
 
@@ -271,6 +278,51 @@ def test_the_verb_says_what_it_cannot_do(tmp_path):
         assert done.returncode == code, (shlex.join(words), done.stderr)
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+CLUSTER = """\
+kind: Cluster
+name: llm
+region: us-west-2
+auth: disabled
+workers: [{name: cpu, instance: m6i.2xlarge, nodes: 1}]
+"""
+
+
+@pytest.fixture
+def running(kube_api: ApiDouble) -> Iterator[Double]:
+    """A RayCluster whose head answers behind the API server's proxy."""
+    server = Double()
+    server.python = ".".join(map(str, sys.version_info[:3]))
+    server.log = [f"{MARK}{json.dumps(green('worker.shm', 'node-1', 'has 8 GiB').as_data())}\n{END}\n".encode()]
+    body = next(
+        each.body for each in build(resolve(Cluster.read(CLUSTER, "llm.yaml"))).objects if each.kind == "RayCluster"
+    )
+    kube_api.objects.put(body | {"status": {"head": {"serviceName": "llm-head-svc"}}})
+    kube_api.backends["training/llm-head-svc:dashboard"] = server.url
+    yield server
+    server.close()
+
+
+def test_workers_of_a_running_cluster_are_checked_through_its_head(kube_api, running, tmp_path):
+    program = [sys.executable, "-m", "raytrain_eks", "doctor", "worker", "--on", "eks", "-o", "json", "--kubeconfig"]
+    config = str(kube_api.kubeconfig(tmp_path))
+    done = subprocess.run([*program, config], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [each["where"] for each in json.loads(done.stdout)["findings"]] == ["node-1"]
+    posted = json.loads(
+        next(body for method, path, _, body in running.seen if (method, path) == ("POST", "/api/jobs/"))
+    )
+    assert posted["entrypoint"] == "exec python jobs/doctor.py doctor.yaml"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("other", "rayclusters.ray.io other"), (None, "has no RayCluster, and workers are checked where")],
+)
+def test_without_a_running_cluster_there_are_no_workers(kube_api, tmp_path, name, words):
+    with kube_connect(kubeconfig=str(kube_api.kubeconfig(tmp_path))) as client, pytest.raises(NotFound, match=words):
+        target(client, name, token_file=None)
 
 
 @pytest.mark.slow
