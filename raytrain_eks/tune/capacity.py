@@ -6,9 +6,10 @@ needs. What drives a trial or the sweep takes no CPU of Ray's, so workers are al
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from raytrain_eks.spec.cluster import Cluster
+from raytrain_eks.plan.cluster import ClusterPlan
+from raytrain_eks.spec.cluster_queue import Kueue
 from raytrain_eks.spec.problem import Problem, SpecError, counted
 
 Resources = Mapping[str, float]
@@ -112,7 +113,22 @@ def _each(each: Resources) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in each.items() if amount)
 
 
-def nodes_of(cluster: Cluster, group: str | None) -> int | None:
-    """Nodes that a cluster file lets the job's worker group grow to; None for a group that it does not have."""
-    found = cluster.group(group)
-    return found.nodes.max if found is not None else None
+def grown(room: Room, plan: ClusterPlan, group: str | None) -> Room:
+    """The room of a cluster that its file describes: what it may grow to, and what its queue lets it have.
+
+    Pods are what Ray calls nodes. A queue's quota is what the file's groups have at their most, and what may be
+    borrowed; with Kueue, or `autoscaling: off`, the cluster does not grow and has what it has. A group that has no pod
+    yet is counted by what one will have.
+    """
+    found = next((each for each in plan.groups if group in (None, each.name)), None)
+    if found is None:
+        return room
+    pod = {"CPU": float(found.num_cpus), "GPU": float(found.devices.gpus), "neuron_cores": found.devices.neuron_cores}
+    pod = {name: float(amount) for name, amount in pod.items() if amount}
+    growing = found.max_pods if plan.autoscales else None
+    nodes = room.nodes or ([pod] if growing else [])
+    quota = None
+    if (queue := plan.cluster.queue) is not None:
+        borrowed = queue.borrow_nodes * found.devices.pods_per_node if isinstance(queue, Kueue) else 0
+        quota = {name: amount * (found.max_pods + borrowed) for name, amount in pod.items() if name != "CPU"}
+    return replace(room, nodes=nodes, growing=growing, quota=quota)

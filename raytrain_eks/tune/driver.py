@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from raytrain_eks.checkpoint.run import Fenced, RunFolder
 from raytrain_eks.spec.job import Job
@@ -17,7 +18,7 @@ from raytrain_eks.spec.load import load, of_document, read_document
 from raytrain_eks.spec.problem import SpecError, counted
 from raytrain_eks.spec.sweep import Sweep
 from raytrain_eks.train.driver import anywhere, connect, run_steps, say
-from raytrain_eks.tune.capacity import Room, Trials, concurrency, nodes_of
+from raytrain_eks.tune.capacity import Room, Trials, concurrency, grown
 from raytrain_eks.tune.conductor import Conductor, Ready
 from raytrain_eks.tune.folder import Journal, SweepFolder
 
@@ -154,17 +155,21 @@ class Driver:
         kept, why = (SPARE_CPUS, "everything else") if MARKER in os.environ else (0, "")
         if not self.job.data.prepare:
             kept, why = kept or 1, "packing data"
-        return Room(nodes=nodes, kept=kept, kept_for=why, growing=self._growing())
+        room = Room(nodes=nodes, kept=kept, kept_for=why)
+        plan = self._cluster_plan()
+        return grown(room, plan, self.job.workers.group) if plan is not None else room
 
-    def _growing(self) -> int | None:
+    def _cluster_plan(self) -> Any:
+        """What the job's cluster file describes; None where it names none, or the file did not travel with the sweep:
+        then what is here is what there is."""
+        from raytrain_eks.plan.cluster import resolve
+
         if self.job.cluster is None:
             return None
         try:
-            cluster = load(self.job.cluster, expect="Cluster")
+            return resolve(load(self.job.cluster, expect="Cluster"))
         except (OSError, SpecError):
-            # The file did not travel with the sweep: what is here is what there is.
             return None
-        return nodes_of(cluster, self.job.workers.group) if cluster.autoscales else None
 
     def ready(self, job: Job) -> Ready:
         """The data of a trial's job, prepared once for all that read the same. Raises SpecError."""

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raytrain_eks.plan.cluster import resolve
+from raytrain_eks.spec.cluster import Cluster
 from raytrain_eks.spec.problem import SpecError
-from raytrain_eks.tune.capacity import Room, Trials, concurrency
+from raytrain_eks.tune.capacity import Room, Trials, concurrency, grown
 
 GPU = {"CPU": 1.0, "GPU": 1.0}
 NODE = {"CPU": 96.0, "GPU": 8.0}
@@ -77,6 +79,30 @@ def test_a_trial_that_is_larger_than_the_cluster_is_refused(needs, room, words):
     with pytest.raises(SpecError) as error:
         plan(needs, room)
     assert all(word in str(error.value) for word in words), error.value
+
+
+CLUSTER = {"kind": "Cluster", "name": "c", "region": "us-west-2", "zone": "us-west-2a", "ray": {"image": "r/i:1"}}
+P4D = {"name": "a100", "instance": "p4d.24xlarge", "nodes": {"min": 0, "max": 4}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "number", "words"),
+    [
+        # Nothing is there yet: the autoscaler brings up to four nodes.
+        ({}, [], 2, "on 32 GPUs on 4 nodes: 2 at a time"),
+        ({"queue": {"kind": "volcano", "name": "train"}}, [NODE], 2, "on 32 GPUs on 4 nodes"),
+        # Kueue admitted two nodes, and Ray's autoscaler is off.
+        ({"queue": {"kind": "kueue", "name": "train"}}, [NODE, NODE], 1, "on 16 GPUs on 2 nodes: 1 at a time"),
+        ({"autoscaling": {"enabled": False}}, [NODE, NODE], 1, "on 16 GPUs on 2 nodes"),
+    ],
+)
+def test_a_cluster_file_says_what_the_cluster_may_grow_to(changes, nodes, number, words):
+    fixed = "autoscaling" in changes or "kueue" in str(changes)
+    group = P4D | {"nodes": {"min": 0, "max": 4} | ({"start": 2} if fixed else {})}
+    cluster = Cluster.parse(CLUSTER | {"workers": [group]} | changes)
+    room = grown(Room(nodes=nodes), resolve(cluster), "a100")
+    found = plan(Trials(workers=16, each=GPU), room)
+    assert (found.number, words in found.text) == (number, True), found.text
 
 
 @given(
