@@ -128,31 +128,65 @@ def _established(client: "Client", made: Result) -> None:
 
 
 def _one(client: "Client", body: dict[str, Any], *, force: bool, dry_run: bool) -> Result:
+    try:
+        sent = send(client, body, force=force, dry_run=dry_run)
+    except Conflict as error:
+        raise Conflict(_taken(error), owned=error.owned, reason=error.reason) from None
+    same = sent.live is not None and not sent.created and _unchanged(sent.live, sent.after, dry_run)
+    return result(body, "created" if sent.created else "unchanged" if same else "configured", body_after=sent.after)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An object before and after its apply."""
+
+    live: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+    created: bool
+
+
+def send(client: "Client", body: dict[str, Any], *, force: bool, dry_run: bool) -> Sent:
+    """One object, server-side, with what the autoscaler wrote; read anew as often as it changes under our hands.
+
+    Fields that others own are no conflict as long as the object stays what it is. Raises Conflict, KubeError.
+    """
     metadata = body["metadata"]
     for attempt in range(1, ROUNDS + 1):
         live = client.find(body["apiVersion"], body["kind"], metadata["name"], metadata.get("namespace"))
         if not force:
             _refuse_foreign(body, live)
-        sent = scaled.carried(body, live)
         try:
-            after, created = _sent(client, sent, force=force, dry_run=dry_run)
+            return _send(client, scaled.carried(body, live), live, force=force, dry_run=dry_run)
         except Conflict as error:
             if error.owned or attempt == ROUNDS:
-                raise Conflict(_taken(error), owned=error.owned, reason=error.reason) from None
-            continue
-        same = live is not None and not created and _unchanged(live, after, dry_run)
-        return result(body, "created" if created else "unchanged" if same else "configured", body_after=after)
+                raise
     raise AssertionError("the last round returns or raises")
 
 
-def _sent(client: "Client", body: dict[str, Any], *, force: bool, dry_run: bool) -> tuple[dict[str, Any], bool]:
+def _send(
+    client: "Client", body: dict[str, Any], live: Mapping[str, Any] | None, *, force: bool, dry_run: bool
+) -> Sent:
     try:
-        return client.apply(body, force=force, dry_run=dry_run)
+        return Sent(live, *client.apply(body, force=force, dry_run=dry_run))
     except Conflict as error:
-        scaling = bool(error.owned) and "resourceVersion" in body["metadata"]
-        if not scaling or not all(each.field == scaled.FIELD and scaled.writes(each.owner) for each in error.owned):
+        found = _harmless(client, body, live, error, dry_run) if error.owned else None
+        if found is None:
             raise
-        return client.apply(body, force=True, dry_run=dry_run)
+        return found
+
+
+def _harmless(
+    client: "Client", body: dict[str, Any], live: Mapping[str, Any] | None, error: Conflict, dry_run: bool
+) -> Sent | None:
+    """The result where others own fields and nothing of theirs would be lost; None where something would."""
+    if live is None:
+        return None
+    forced, _ = client.apply(body, force=True, dry_run=True)
+    if meaning(forced) == meaning(live):
+        return Sent(live, live, False)
+    if "resourceVersion" in body["metadata"] and all(scaled.yields(each) for each in error.owned):
+        return Sent(live, *client.apply(body, force=True, dry_run=dry_run))
+    return None
 
 
 def _refuse_foreign(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> None:

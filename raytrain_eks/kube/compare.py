@@ -7,8 +7,8 @@ add and what other managers own is in both pictures and no difference.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raytrain_eks.kube import order, scaled
-from raytrain_eks.kube.apply import meaning, part_of
+from raytrain_eks.kube import order
+from raytrain_eks.kube.apply import Sent, meaning, send
 from raytrain_eks.kube.errors import Conflict, MissingKind, NotFound
 from raytrain_eks.kube.owned import identity, owned
 from raytrain_eks.manifests.compare import Change, trees
@@ -36,34 +36,29 @@ def changes(
 
 
 def _one(client: "Client", body: dict[str, Any], say: Callable[[str], None]) -> Iterator[Change]:
-    metadata = body["metadata"]
     try:
-        live = client.find(body["apiVersion"], body["kind"], metadata["name"], metadata.get("namespace"))
-    except MissingKind as error:
-        say(str(error))
-        live = None
-    if live is None:
+        sent = _sent(client, body, say)
+    except (MissingKind, NotFound) as error:
+        if isinstance(error, MissingKind):
+            say(str(error))
         yield Change(subject(body), "", new=body, verb="added")
         return
-    owner, own = part_of(live), part_of(body)
-    if owner and own and owner != own:
-        say(f"{subject(body)} belongs to the cluster file of {owner}: apply takes it with --force-conflicts only")
-    try:
-        after = _after(client, scaled.carried(body, live), say)
-    except NotFound:
+    if sent.live is None:
         yield Change(subject(body), "", new=body, verb="added")
-        return
-    yield from trees(meaning(live), meaning(after), subject(body))
+    else:
+        yield from trees(meaning(sent.live), meaning(sent.after), subject(body))
 
 
-def _after(client: "Client", body: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+def _sent(client: "Client", body: dict[str, Any], say: Callable[[str], None]) -> Sent:
+    """What an apply would make of an object, and a word on what it would take from others."""
     try:
-        return client.apply(body, dry_run=True)[0]
+        return send(client, body, force=False, dry_run=True)
     except Conflict as error:
         for each in error.owned:
-            if not (each.field == scaled.FIELD and scaled.writes(each.owner)):
-                say(f"{subject(body)} {each.field} is {each.owner}'s: apply takes it with --force-conflicts only")
-        return client.apply(body, force=True, dry_run=True)[0]
+            say(f"{subject(body)} {each.field} is {each.owner}'s: apply takes it with --force-conflicts only")
+        if not error.owned:
+            say(f"{subject(body)}: {str(error).splitlines()[0]}: apply takes it with --force-conflicts only")
+        return send(client, body, force=True, dry_run=True)
 
 
 def subject(body: Mapping[str, Any]) -> str:

@@ -3,9 +3,13 @@
 A message never holds a token, a header or a body that was sent.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_FIXED = re.compile(r"immutable|updates to \w+ (are|is) forbidden|may not be (changed|updated)", re.IGNORECASE)
+"""How the API says that a field cannot be changed."""
 
 
 class KubeError(Exception):
@@ -142,7 +146,10 @@ def of_answer(status: int, body: Mapping[str, Any], asked: Asked, server: str) -
     if status == 410:
         return Gone(f"{asked}: {said}", status=status, reason=reason)
     if is_refusal(status, body):
-        return Invalid(f"{asked}: refused by the API\n" + _causes(said, body), status=status, reason=reason)
+        text = f"{asked}: refused by the API\n" + _causes(said, body)
+        if _FIXED.search(said):
+            text += "\n  Kubernetes never changes this field: give the object another name, or delete it first"
+        return Invalid(text, status=status, reason=reason)
     if status == 429 or status >= 500:
         return Unreachable(
             f"{asked}: {server} answers {status} again and again\n  {said}", status=status, reason=reason

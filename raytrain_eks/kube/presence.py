@@ -59,16 +59,16 @@ def _how(group: str) -> str:
 
 def _namespaces(client: "Client", bodies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     bodies = list(bodies)
-    made = {body["metadata"]["name"] for body in bodies if body["kind"] == "Namespace"}
-    needed = {str(name): body for body in bodies if (name := body["metadata"].get("namespace")) and name not in made}
+    made = {str(body["metadata"]["name"]) for body in bodies if body["kind"] == "Namespace"}
+    needed = {str(name): body for body in bodies if (name := body["metadata"].get("namespace"))}
     for name, body in needed.items():
         try:
             found = client.find("v1", "Namespace", name)
         except Forbidden:
             # Who may write into a namespace often may not look at it; applying tells.
             continue
-        if found is None:
+        if found is None and name not in made:
             what = f"{body['kind']}/{body['metadata']['name']}"
             yield f"no namespace {name}, which {what} is for\n  kubectl create namespace {name}"
-        elif (found.get("status") or {}).get("phase") == "Terminating":
-            yield f"namespace {name} is being deleted\n  wait until it is gone"
+        elif found is not None and (found.get("status") or {}).get("phase") == "Terminating":
+            yield f"namespace {name} is being deleted\n  wait until it is gone, then repeat the command"

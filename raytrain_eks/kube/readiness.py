@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from raytrain_eks.kube import pods
 from raytrain_eks.kube.client import event_time
-from raytrain_eks.kube.reasons import explain
+from raytrain_eks.kube.reasons import Sentence, explain
 
 if TYPE_CHECKING:
     from raytrain_eks.kube.apply import Result
     from raytrain_eks.kube.client import Client
 
 Body = Mapping[str, Any]
+WORKLOAD = ("kueue.x-k8s.io/v1beta2", "Workload")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
@@ -168,7 +169,7 @@ def _ray_cluster(client: "Client", body: Body) -> State:
         # A spec that the operator refuses leaves no trace in the status, only an Event.
         return _refused(client, body) or State(False, "the KubeRay operator has not taken it up yet; does it run?")
     if (body.get("spec") or {}).get("suspend") or status.get("state") == "suspended":
-        said = explain("RayClusterSuspended")
+        said = _in_queue(client, metadata) or explain("RayClusterSuspended")
         return State(False, said.text, said.fix)
     failure = _condition(body, "ReplicaFailure")
     if failure is not None and failure["status"] == "True":
@@ -177,6 +178,18 @@ def _ray_cluster(client: "Client", body: Body) -> State:
     if status.get("state") == "ready":
         return READY
     return _pods_of(client, metadata)
+
+
+def _in_queue(client: "Client", metadata: Body) -> Sentence | None:
+    """Kueue's word on why it holds an object."""
+    if not client.serves(*WORKLOAD):
+        return None
+    for workload in client.list(*WORKLOAD, metadata.get("namespace")):
+        owners = workload["metadata"].get("ownerReferences") or []
+        held = _condition(workload, "QuotaReserved")
+        if held is not None and held["status"] != "True" and metadata.get("uid") in [each["uid"] for each in owners]:
+            return explain(str(held.get("reason") or "Pending"), str(held.get("message") or ""), "Workload")
+    return None
 
 
 def _refused(client: "Client", body: Body) -> State | None:

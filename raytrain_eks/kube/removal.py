@@ -22,6 +22,13 @@ RESIDENTS: tuple[tuple[str, str], ...] = (
     ("v1", "PersistentVolumeClaim"),
     ("v1", "Secret"),
     ("v1", "ConfigMap"),
+    ("v1", "Service"),
+    ("v1", "ServiceAccount"),
+    ("v1", "ResourceQuota"),
+    ("v1", "LimitRange"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
     ("apps/v1", "Deployment"),
     ("apps/v1", "StatefulSet"),
     ("batch/v1", "Job"),
@@ -32,8 +39,8 @@ RESIDENTS: tuple[tuple[str, str], ...] = (
     ("ray.io/v1", "RayService"),
 )
 """What somebody would miss if its namespace went."""
-_EVERYWHERE = ("kube-root-ca.crt", "istio-ca-root-cert")
-"""ConfigMaps that controllers put into each namespace."""
+_EVERYWHERE = frozenset([("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")])
+"""What Kubernetes itself puts into each namespace."""
 _OVER = ("Complete", "Failed", "ValidationFailed")
 
 
@@ -111,23 +118,25 @@ def _namespace(client: "Client", body: Body, steps: Sequence[Step]) -> Step:
     live = _live(client, body)
     if live is None:
         return Step(body, "absent")
-    going = {identity(step.body) for step in steps if step.verb == "delete"}
+    going = [step.body for step in steps if step.verb == "delete"]
     found = next(_residents(client, str(body["metadata"]["name"]), going), None)
     return Step(live, "keep", f"{found} lives in it") if found else Step(live, "delete")
 
 
-def _residents(client: "Client", namespace: str, going: set[tuple[str, str, str, str]]) -> Iterator[str]:
-    ours = {name for _, kind, where, name in going if kind == "RayCluster" and where == namespace}
+def _residents(client: "Client", namespace: str, going: Sequence[Body]) -> Iterator[str]:
+    ours = {identity(each) for each in going}
+    owners = {each["metadata"].get("uid") for each in going}
+    clusters = {each["metadata"]["name"] for each in going if each["kind"] == "RayCluster"}
     for api_version, kind in RESIDENTS:
         if not client.serves(api_version, kind):
             continue
         try:
             for each in client.list(api_version, kind, namespace):
-                name = each["metadata"]["name"]
-                labels = each["metadata"].get("labels") or {}
-                if identity(each) in going or name in _EVERYWHERE or labels.get("ray.io/cluster") in ours:
-                    continue
-                yield f"{kind}/{name}"
+                metadata = each["metadata"]
+                of_ours = any(owner.get("uid") in owners for owner in metadata.get("ownerReferences") or [])
+                of_ours |= (metadata.get("labels") or {}).get("ray.io/cluster") in clusters
+                if not (of_ours or identity(each) in ours or (kind, metadata["name"]) in _EVERYWHERE):
+                    yield f"{kind}/{metadata['name']}"
         except KubeError as error:
             # Who cannot see what lives there must not take it away.
             yield f"something ({str(error).splitlines()[0]})"

@@ -9,15 +9,17 @@ from the autoscaler (Ray's patches it, with Python's `requests`) and from the op
 from collections.abc import Mapping
 from typing import Any
 
+from raytrain_eks.kube.errors import Owned
+
 WRITERS = frozenset(["python-requests", "python-urllib", "manager", "kuberay-operator", "ray-operator"])
 """Field managers of Ray's autoscaler and of the operator (its program is called `manager`)."""
 FIELD = ".spec.workerGroupSpecs"
 _CARRIED = ("replicas", "scaleStrategy")
 
 
-def writes(owner: str) -> bool:
-    """Whether a field manager, as a conflict names it, is the autoscaler or the operator."""
-    return owner.partition(" ")[0] in WRITERS
+def yields(owned: Owned) -> bool:
+    """Whether a field is the worker groups' and its owner the autoscaler or the operator."""
+    return owned.field == FIELD and owned.owner.partition(" ")[0] in WRITERS
 
 
 def carried(body: dict[str, Any], live: Mapping[str, Any] | None) -> dict[str, Any]:

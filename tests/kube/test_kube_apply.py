@@ -166,6 +166,18 @@ def test_fields_of_others_are_named_with_their_owner_and_taken_by_force_alone(ku
     assert set(outcomes(done(kube_client, applied))) == {"unchanged"}
 
 
+def test_what_somebody_else_applied_in_the_same_form_is_no_conflict(kube_api, kube_client):
+    for body in bodies_of("gpu-a100"):
+        kube_client.apply(body, manager="kubectl")
+    before = everything(kube_api)
+    assert set(outcomes(done(kube_client, bodies_of("gpu-a100"), dry_run=True))) == {"unchanged"}
+    assert "failed" not in outcomes(done(kube_client, bodies_of("gpu-a100")))
+    assert {uid: applying.meaning(body) for uid, body in everything(kube_api).items()} == {
+        uid: applying.meaning(body) for uid, body in before.items()
+    }
+    assert set(outcomes(done(kube_client, bodies_of("gpu-a100")))) == {"unchanged"}
+
+
 def test_what_the_autoscaler_wrote_stays(kube_api, kube_client, applied):
     live = cluster_of(kube_api)
     groups = live["spec"]["workerGroupSpecs"]
@@ -233,6 +245,20 @@ def test_what_the_api_refuses_is_told_with_its_words(kube_api, kube_client, chan
     assert outcomes(results) == ["failed"]
     assert says in results[0].reason
     assert results[0].code == 3
+
+
+def test_a_field_that_never_changes_says_so(kube_api, kube_client, applied):
+    plugin = next(body for body in applied if body["kind"] == "StorageClass")
+    results = done(kube_client, [plugin | {"provisioner": "ebs.csi.aws.com"}])
+    assert outcomes(results) == ["failed"]
+    assert "Kubernetes never changes this field" in results[0].reason
+
+
+def test_a_namespace_that_is_going_is_named(kube_api, kube_client):
+    namespace = kube_api.objects.get("namespaces", "training", "")
+    kube_api.objects.set_status(namespace, {"phase": "Terminating"})
+    with pytest.raises(presence.Missing, match="namespace training is being deleted"):
+        presence.require(kube_client, bodies_of("gpu-a100"))
 
 
 # Interruptions

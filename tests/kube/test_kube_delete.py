@@ -119,6 +119,7 @@ def test_what_is_not_ours_stays(kube_api, kube_client):
     ("body", "lives"),
     [
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hf-token"}}, "Secret/hf-token lives in it"),
+        ({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "hub"}}, "ServiceAccount/hub lives in it"),
         ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}, None),
         (
             {

@@ -143,6 +143,23 @@ def test_a_cluster_without_its_pods_tells_the_heads_reason_first(api, api_client
     assert "NodePool p is at its limits" in readiness.state(api_client, made).text
 
 
+def test_a_cluster_that_kueue_holds_tells_why(api, api_client):
+    body = ray_cluster()
+    body["spec"]["suspend"] = True
+    made = api.objects.set_status(api.objects.put(body), {"observedGeneration": 1, "state": "suspended"})
+    assert "is suspended" in readiness.state(api_client, made).text
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "llm", "uid": made["metadata"]["uid"]}
+    template = body["spec"]["headGroupSpec"]["template"]
+    sets = [{"name": "head", "count": 1, "template": template}]
+    metadata = {"name": "raycluster-llm", "namespace": "training", "ownerReferences": [owner]}
+    workload = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata}
+    held = condition("QuotaReserved", "False", "WaitingForQuota", "insufficient unused quota for nvidia.com/gpu")
+    held["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    api.objects.put(workload | {"spec": {"queueName": "training", "podSets": sets}, "status": held})
+    found = readiness.state(api_client, made)
+    assert found.text == "Kueue holds it until there is quota: insufficient unused quota for nvidia.com/gpu"
+
+
 WAITING = {"phase": "Pending"} | {"conditions": [{"type": "PodScheduled", "status": "True"}]}
 
 
