@@ -8,8 +8,12 @@ from raytrain_eks.spec.problem import Problem, SpecError
 
 if TYPE_CHECKING:
     from raytrain_eks.api.connection import Connection
+    from raytrain_eks.api.result import Table
+    from raytrain_eks.kube.apply import Result
     from raytrain_eks.manifests.bundle import Bundle
+    from raytrain_eks.manifests.compare import Change
     from raytrain_eks.plan.cluster import ClusterPlan
+    from raytrain_eks.submit.target import Say
 
 
 class Manifests(list[dict[str, Any]]):
@@ -72,6 +76,34 @@ class Cluster(Tree, spec.Cluster):
         if unknown := [word for word in only if word.lower() not in known]:
             raise ValueError(f"nothing of this bundle is called {unknown[0]!r}; there are {', '.join(bundle.words())}")
         return Manifests(bundle.only(only) if only else bundle, tuple(map(str, found)))
+
+    def apply(
+        self,
+        *,
+        wait: bool = True,
+        timeout: str = "15m",
+        dry_run: bool = False,
+        force: bool = False,
+        say: "Say | None" = None,
+        **where: Any,
+    ) -> "Table[Result]":
+        """Bring its objects into a Kubernetes cluster, as `raytrain-eks apply` does; twice is once. `dry_run` lets the
+        API do all of it and keep nothing; `force` takes what others own. `where`: `context`, `namespace`, `kubeconfig`.
+
+        Raises SpecError for what cannot run, KubeError for what the API refuses, NotReady after `timeout`.
+        """
+        from raytrain_eks.api.applying import apply
+        from raytrain_eks.api.run import quiet
+
+        return apply(self.render(), where, wait=wait, timeout=timeout, dry_run=dry_run, force=force, say=say or quiet)
+
+    def diff(self, *, say: "Say | None" = None, **where: Any) -> "Table[Change]":
+        """What `apply` would change in a Kubernetes cluster, and what it would leave behind; empty for nothing. `where`
+        and errors are those of `apply`."""
+        from raytrain_eks.api.applying import diff
+        from raytrain_eks.api.run import quiet
+
+        return diff(self.render(), self.name, where, say or quiet)
 
     def connect(
         self,

@@ -35,6 +35,7 @@ SUBMIT: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("", "pods", ("get", "list", "watch"), "to say why a job does not start"),
     ("", "pods/log", ("get",), "the log of a job"),
     ("", "events", ("get", "list", "watch"), "the operator tells what it refuses in events only"),
+    ("", "services", ("get",), "where the head of a job answers"),
 )
 """API group, resource, verbs, reason: what it takes to submit a RayJob and to follow it, and nothing else."""
 
@@ -149,6 +150,9 @@ def _rights(plan: ClusterPlan, hub: JupyterHub) -> Iterator[Object]:
     for group, resource, verbs, why in SUBMIT:
         whys[f"rules.{len(rules)}"] = why
         rules.append({"apiGroups": [group], "resources": [resource], "verbs": list(verbs)})
+    if hub.connect:
+        whys[f"rules.{len(rules)}"] = "`connect`: the job servers of heads, by way of the Kubernetes API"
+        rules.append({"apiGroups": [""], "resources": ["services/proxy"], "verbs": ["get", "create"]})
     if hub.connect and plan.cluster.auth.mode == "token":
         secret = plan.cluster.auth.secret or plan.cluster.name
         whys[f"rules.{len(rules)}"] = "`connect`: the token of the running cluster, this one Secret and no other"

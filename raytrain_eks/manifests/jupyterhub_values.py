@@ -50,7 +50,7 @@ def _singleuser(plan: ClusterPlan, hub: JupyterHub) -> Body:
     seen = folders(plan)
     name, _, tag = hub.image.rpartition(":")
     named = {"name": name, "tag": tag} if name and "/" not in tag else {"name": hub.image, "tag": "latest"}
-    environment = {"RAYTRAIN_STORAGE": join(folder.mount, "runs") for folder in seen if folder.name == "shared"}
+    shared = [folder for folder in seen if folder.name == "shared"]
     storage: Body = {"type": "dynamic", "capacity": hub.home}
     if hub.home_class is not None:
         storage["dynamic"] = {"storageClass": hub.home_class}
@@ -62,7 +62,7 @@ def _singleuser(plan: ClusterPlan, hub: JupyterHub) -> Body:
         "serviceAccountName": account(plan),
         "startTimeout": START_S,
         "extraAnnotations": DO_NOT_DISRUPT,
-        "extraEnv": environment,
+        "extraEnv": {"RAYTRAIN_STORAGE": join(shared[0].mount, "runs")} if shared else {},
         "storage": storage,
         "networkPolicy": {"enabled": True, "egress": _egress(plan, hub)},
         "profileList": profile_list(plan),

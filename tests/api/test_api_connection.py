@@ -1,6 +1,5 @@
 """From a pod into its cluster: addresses, tokens, and errors that say what to do."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,7 +84,7 @@ def test_a_bad_address_is_no_traceback(cluster, server):
         cluster.connect("llm-head-svc")
     with pytest.raises(Unreachable, match="is not reachable"):
         cluster.connect("http://127.0.0.1:9")
-    with pytest.raises(Unreachable, match="ray://127.0.0.1:9 is not reachable"):
+    with pytest.raises(Unreachable, match=r"ray://127\.0\.0\.1:9 is not reachable"):
         cluster.connect(server.url, client_address="ray://127.0.0.1:9").ray()
 
 
@@ -114,7 +113,7 @@ with found.ray(log_to_driver=False):
 
 
 def client_port() -> str:
-    """Where the Ray Client of the session's head listens: told to it on its command line."""
+    """Where the Ray Client of the head in this process's state folder listens: its command line tells."""
     from raytrain_eks.submit.head import LocalHead
 
     head = LocalHead().remembered()
@@ -124,11 +123,11 @@ def client_port() -> str:
 
 
 @pytest.mark.slow
-def test_a_real_cluster_takes_tasks_and_tells_its_jobs(ray_head):
+def test_a_real_cluster_takes_tasks_and_tells_its_jobs(ray_head, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", ray_head.env["XDG_STATE_HOME"])
     # What Ray's own variables would tell is not there, as in a hub's pod.
     env = {name: value for name, value in ray_head.env.items() if not name.startswith("RAY_")}
     words = [ray_head.url, str(ray_head.token_file)]
-    env |= {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words, f"ray://127.0.0.1:{client_port()}"],
         env=env,

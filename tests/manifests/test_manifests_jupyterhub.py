@@ -223,7 +223,7 @@ def test_notebooks_may_submit_jobs_in_the_cluster_s_namespace_and_nothing_else(c
     assert {namespace for namespace, *_ in found} == {"training"}
     assert ("training", "rayjobs", "create", "*") in found
     changed = {(resource, name) for _, resource, verb, name in found if verb not in ("get", "list", "watch")}
-    assert changed == {("rayjobs", "*"), ("configmaps", "*")}
+    assert changed == {("rayjobs", "*"), ("configmaps", "*")} | ({("services/proxy", "*")} if connect else set())
     secrets = {name for _, resource, _, name in found if resource == "secrets"}
     assert secrets == ({"gpu-h100"} if connect else set())
     assert not any("*" in (resource, verb) for _, resource, verb, _ in found)
