@@ -36,8 +36,6 @@ LOSS_CURVE = "loss.png"
 EXPORT = "export"
 CHECKPOINTS = "checkpoints"
 ATTEMPTS = "attempts"
-SWEEP = "Sweep"
-"""The kind of a folder that has attempts like a run's, and runs of its own below."""
 DATA = ".data"
 """Prepared data lies beside the runs of a storage, under its content hash."""
 
@@ -269,7 +267,7 @@ class RunInfo:
 
 
 def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
-    """Every run of a storage, by name. A folder without `run.json` is none, and a sweep's is none either."""
+    """Every run of a storage, by name. A folder without `run.json` is none."""
     from raytrain_eks.checkpoint.manifest import committed
 
     parent = Storage.of(storage)

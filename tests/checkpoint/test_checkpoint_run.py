@@ -103,7 +103,5 @@ def test_list_runs_reads_what_is_there(run, job):
     run.claim(job)
     run.write_summary({"steps": 10})
     (run.parent.folder / "no-run").mkdir()
-    (run.parent.folder / "sweep").mkdir()
-    (run.parent.folder / "sweep" / "run.json").write_text('{"identity": {"kind": "Sweep"}}')
     (found,) = list_runs(run.parent)
     assert (found.name, found.attempts, found.step, found.summary) == ("small", 1, None, {"steps": 10})
