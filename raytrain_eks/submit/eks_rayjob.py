@@ -7,11 +7,12 @@ the run's folder is and what the job file said, so that every verb works from an
 import base64
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from raytrain_eks.lint import Settings, lint_objects
-from raytrain_eks.manifests import names
+from raytrain_eks.lint import Settings, lint_objects, of_cluster
+from raytrain_eks.manifests import external, names, storage
 from raytrain_eks.manifests.bundle import build
 from raytrain_eks.manifests.entrypoint import entrypoint, runtime_env
 from raytrain_eks.manifests.kuberay_cluster import API
@@ -83,13 +84,9 @@ def _lint(bodies: list[Body], place: Place, kubernetes: str) -> None:
     """Beside everything else of the cluster file, since the job's pods refer to it. Raises SpecError."""
     settings, others = Settings(kubernetes=kubernetes), []
     if place.plan is not None:
-        cluster = place.plan.cluster
-        settings = Settings(
-            kubernetes=cluster.kubernetes,
-            operator=cluster.operator.version,
-            gates=cluster.operator.feature_gates,
-            external=frozenset(name.lower() for name in cluster.external),
-        )
+        settings = of_cluster.settings(place.plan)
+        awaited = {*external.declared(place.plan.cluster), *storage.awaited(place.plan)}
+        settings = replace(settings, external=settings.external | {name.lower() for name in awaited})
         # A file's own RayCluster does not run beside the job's.
         others = [body for body in build(place.plan).bodies if body["kind"] != "RayCluster"]
     ours = {f"{body['kind']} {body['metadata']['namespace']}/{body['metadata']['name']}" for body in bodies}

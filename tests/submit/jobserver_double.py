@@ -29,7 +29,7 @@ class Double:
             def serve(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 double.seen.append((self.command, self.path, dict(self.headers), body))
-                given = self.headers.get("Authorization")
+                given = self.headers.get("Authorization") or self.headers.get("X-Ray-Authorization")
                 if double.token is not None and not self.path.startswith("/api/version") and given is None:
                     return self.reply(401, b"Unauthorized: Missing authentication token")
                 if double.token is not None and given not in (None, f"Bearer {double.token}"):
