@@ -117,6 +117,7 @@ def test_a_sweep_that_was_not_logged_is_not_finished_in_mlflow(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_wandb_writes_its_offline_run(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
