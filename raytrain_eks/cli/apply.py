@@ -75,7 +75,9 @@ def command(
 def _prepare(client: "Client", found: Given) -> None:
     from raytrain_eks.kube import presence
 
-    client.version()
+    runs = "{}.{}".format(*client.version())
+    if found.kubernetes not in (None, runs):
+        click.echo(f"warning: {client.context} runs Kubernetes {runs}, the file is for {found.kubernetes}", err=True)
     presence.require(client, found.bodies)
 
 

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 jobs run on it, or an object failed, 2 wrong usage, 3 prob
 unreachable or does not allow it, 5 something was not gone in time, 130 the answer was no.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,10 +71,12 @@ def command(
 
 def _found(target: str) -> files.Given:
     """The file's objects, or none and a name whose objects the cluster is asked for."""
-    if target == "-" or Path(target).exists():
+    if target == "-" or (target and Path(target).exists()):
         return files.read(files.documents(target), target)
     if "/" in target or target.endswith((".yaml", ".yml", ".json")) or not target:
         raise Failure(f"{target or 'FILE'}: no such file", Outcome.USAGE)
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", target):
+        raise Failure(f"{target}: neither a file nor the name of a cluster file", Outcome.USAGE)
     return files.Given([], target)
 
 

@@ -24,6 +24,8 @@ class Given:
     bodies: Bodies
     cluster: str | None = None
     """The name of the cluster file; None for objects."""
+    kubernetes: str | None = None
+    """The version that the cluster file is for."""
     remarks: tuple[str, ...] = ()
     """Warnings of lint and notes of the bundle."""
 
@@ -31,11 +33,13 @@ class Given:
 def documents(path: str | Path) -> "list[Document]":
     """Every YAML document of a file, of a folder's files in the order of their names, or of standard input.
 
-    Raises SpecError, OSError.
+    Raises SpecError, OSError, Failure for no name at all.
     """
     from raytrain_eks.spec.load import text_of
     from raytrain_eks.spec.source import read_documents
 
+    if not str(path):
+        raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
     if str(path) == "-":
         content = sys.stdin.buffer.read() if sys.stdin else b""
         return list(read_documents(text_of(content, "(stdin)"), "(stdin)"))
@@ -69,17 +73,24 @@ def read(found: "list[Document]", path: str) -> Given:
     """What documents hold, checked for its form alone. Raises Failure (exit 3), SpecError."""
     if is_spec(found):
         plan, bundle = bundles.from_document(found[0])
-        return Given(bundle.bodies, plan.cluster.name, tuple(f"note: {note}" for note in bundle.notes))
+        remarks = tuple(f"note: {note}" for note in bundle.notes)
+        return Given(bundle.bodies, plan.cluster.name, plan.cluster.kubernetes, remarks)
     bodies = objects(found)
     for body in bodies:
         metadata = body.get("metadata")
         named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str) and bool(metadata["name"])
         if not (isinstance(body.get("apiVersion"), str) and isinstance(body.get("kind"), str) and named):
-            what = f"{path}: a document of it is neither a cluster file nor a Kubernetes object with a name"
-            raise Failure(f"{what}\n  it needs apiVersion, kind and metadata.name", Outcome.FINDINGS)
+            raise Failure(f"{path}: {_something_else(body)}", Outcome.FINDINGS)
     if not bodies:
         raise Failure(f"{path}: no Kubernetes object is in it", Outcome.FINDINGS)
     return Given(bodies)
+
+
+def _something_else(body: dict[str, Any]) -> str:
+    if body.get("kind") in ("Job", "Sweep") and "apiVersion" not in body:
+        return f"a {str(body['kind']).lower()} file\n  it is run, not applied: raytrain-eks submit FILE --on eks"
+    what = "a document of it is neither a cluster file nor a Kubernetes object with a name"
+    return f"{what}\n  it needs apiVersion, kind and metadata.name"
 
 
 def given(path: str, consequence: str) -> Given:

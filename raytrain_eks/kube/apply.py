@@ -132,7 +132,8 @@ def _one(client: "Client", body: dict[str, Any], *, force: bool, dry_run: bool) 
         sent = send(client, body, force=force, dry_run=dry_run)
     except Conflict as error:
         raise Conflict(_taken(error), owned=error.owned, reason=error.reason) from None
-    same = sent.live is not None and not sent.created and _unchanged(sent.live, sent.after, dry_run)
+    # Who owns its fields may have changed nevertheless.
+    same = sent.live is not None and not sent.created and meaning(sent.live) == meaning(sent.after)
     return result(body, "created" if sent.created else "unchanged" if same else "configured", body_after=sent.after)
 
 
@@ -210,13 +211,6 @@ def _taken(error: Conflict) -> str:
     lines = [f"{each.field} is {each.owner}'s" for each in error.owned]
     head = "others own what this would change:"
     return "\n".join([head, *lines, "let them keep it and leave it out here, or take it: --force-conflicts"])
-
-
-def _unchanged(live: Mapping[str, Any], after: Mapping[str, Any], dry_run: bool) -> bool:
-    if not dry_run:
-        # The API gives an object that it did not have to write its old version back.
-        return bool(live["metadata"].get("resourceVersion") == after["metadata"].get("resourceVersion"))
-    return meaning(live) == meaning(after)
 
 
 def meaning(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def test_apply_diff_and_delete_from_one_end_to_the_other(run, kube_api):
     assert code == 0, err
     assert "created     RayCluster/gpu-a100 in training\n" in out
     assert "double (https://127.0.0.1" in err
+    assert "warning: double runs Kubernetes 1.33" not in err
     assert run("diff", FILE)[:2] == (0, "")
     code, out, _ = run("apply", FILE, "--no-wait")
     assert (code, {line.split()[0] for line in out.splitlines()}) == (0, {"unchanged"})
@@ -162,7 +163,12 @@ def test_objects_that_lint_refuses_are_not_applied(run, kube_api, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("just: text", "needs apiVersion, kind and metadata.name"), ("", "no Kubernetes object"), ("a: [", "problem")],
+    [
+        ("kind: Job\nname: x", "raytrain-eks submit FILE"),
+        ("just: text", "needs apiVersion, kind and metadata.name"),
+        ("", "no Kubernetes object"),
+        ("a: [", "problem"),
+    ],
 )
 def test_files_that_are_something_else(run, tmp_path, text, says):
     (tmp_path / "x.yaml").write_text(text)
@@ -186,6 +192,8 @@ def test_a_file_that_is_not_there(run):
     for verb in ("apply", "delete", "diff"):
         code, _, err = run(verb, "nowhere/cluster.yaml")
         assert (code, "nowhere/cluster.yaml" in err) == (2, True)
+        assert run(verb, "")[0] == 2
+    assert run("delete", "a,b!=c")[0] == 2
     assert run("apply", SMALL, "--context", "other")[0] == 4
 
 
