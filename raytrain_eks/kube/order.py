@@ -23,7 +23,11 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("LocalQueue",),
     ("DaemonSet", "Deployment", "StatefulSet"),
 )
-WORKLOADS = ("RayCluster", "RayJob", "RayService", "RayCronJob", "Job", "CronJob", "Pod", "PyTorchJob")
+WORKLOADS = (
+    *("RayCluster", "RayJob", "RayService", "RayCronJob"),
+    *("Controller", "NodeSet", "LoginSet", "MPIJob", "PyTorchJob"),
+    *("Job", "CronJob", "Pod"),
+)
 """Kinds that cost money as soon as they exist: they are applied last, and only when all before them was."""
 STORAGE = ("StorageClass", "FileSystem", "PersistentVolume", "PersistentVolumeClaim")
 """Kinds that hold data, or say how it is held."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 KINDS: tuple[tuple[str, str], ...] = (
     ("v1", "ServiceAccount"),
+    ("v1", "ConfigMap"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
     ("rbac.authorization.k8s.io/v1", "Role"),
@@ -37,6 +38,10 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"),
     ("scheduling.volcano.sh/v1beta1", "Queue"),
     ("ray.io/v1", "RayCluster"),
+    ("kubeflow.org/v2beta1", "MPIJob"),
+    ("slinky.slurm.net/v1beta1", "Controller"),
+    ("slinky.slurm.net/v1beta1", "NodeSet"),
+    ("slinky.slurm.net/v1beta1", "LoginSet"),
 )
 """Every kind that a cluster file renders to, but its namespace, which carries no label: others may live there."""
 
