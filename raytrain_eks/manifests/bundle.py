@@ -11,15 +11,17 @@ from raytrain_eks.manifests import (
     karpenter,
     kuberay,
     managed,
+    mpi,
     plugins,
     queues,
+    slurm,
     storage,
 )
 from raytrain_eks.manifests.object import Body, Object, at, children
 from raytrain_eks.plan.cluster import ClusterPlan
 
 WAVES = {"ground": 0, "karpenter": 1, "nodegroups": 1, "plugins": 1, "storage": 2, "queues": 3}
-WAVES |= {"jupyterhub": 3, "kuberay": 4}
+WAVES |= {"jupyterhub": 3, "kuberay": 4, "mpi": 4, "slurm": 4}
 """System -> its turn: later ones need what earlier ones make. Argo CD's sync waves are the same numbers."""
 
 
@@ -59,6 +61,9 @@ def build(plan: ClusterPlan) -> Bundle:
         objects += system.objects(plan)
         notes += system.notes(plan)
     objects += kuberay.objects(plan)
+    for system in (mpi, slurm):
+        objects += system.objects(plan)
+        notes += system.notes(plan)
     notes += efa.notes(plan)
     names = [*external.declared(plan.cluster), *storage.awaited(plan)]
     return Bundle(tuple(external.marked(each, names) for each in objects), tuple(notes))

@@ -7,6 +7,7 @@ rendered text knows as much as lint of the file.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from raytrain_eks.manifests.names import resource
 from raytrain_eks.manifests.object import Object
 from raytrain_eks.spec.cluster import Cluster
 from raytrain_eks.spec.cluster_queue import Kueue, Volcano
@@ -28,6 +29,9 @@ def _secrets(cluster: Cluster) -> Iterator[str]:
     tolerance = cluster.head.fault_tolerance
     if isinstance(tolerance, RedisTolerance):
         names += [key.name for key in (tolerance.username, tolerance.password) if key is not None]
+    if cluster.slurm is not None:
+        names.append(cluster.slurm.keys or resource(cluster.name, "slurm-keys"))
+        names += [cluster.slurm.login.sssd.name] if cluster.slurm.login is not None else []
     yield from (f"secret/{name}" for name in names)
 
 
@@ -64,7 +68,7 @@ def _others(cluster: Cluster) -> Iterator[str]:
 def marked(each: Object, names: list[str]) -> Object:
     """The object with those of `names` that its kind can refer to; itself when there are none."""
     of_claims = ("storageclass/", "persistentvolume/")
-    if each.kind == "RayCluster":
+    if each.kind in ("RayCluster", "MPIJob", "NodeSet"):
         kept = [name for name in names if not name.startswith(of_claims)]
     elif each.kind == "PersistentVolumeClaim":
         spec = each.body["spec"]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
+from raytrain_eks.spec.cluster_hpc import Mpi, Slurm, group_problems
 from raytrain_eks.spec.cluster_jupyter import JupyterHub
 from raytrain_eks.spec.cluster_nodes import (
     Ami,
@@ -283,6 +284,12 @@ class Cluster(Model):
     jupyterhub: JupyterHub | None = None
     """A JupyterHub whose notebooks use the cluster's nodes and folders and submit jobs. None: none is rendered for."""
 
+    mpi: Mpi | None = None
+    """An MPIJob on the pods of a group. None: none."""
+
+    slurm: Slurm | None = None
+    """A Slurm cluster on the pods of groups. None: none."""
+
     gitops: GitOps | None = None
     """Delivery by Argo CD. None: somebody applies the files."""
 
@@ -314,6 +321,10 @@ class Cluster(Model):
             if name not in known:
                 why, fix = "there is no such worker group", f"there are {', '.join(known)}"
                 yield Problem(path=f"jupyterhub.groups.{index}", value=name, rule=why, fix=fix)
+
+    @rule
+    def others_name_groups(self) -> Iterator[Problem]:
+        yield from group_problems(self.mpi, self.slurm, {group.name: group.nodes.max for group in self.workers})
 
     @rule
     def places(self) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ FOLDERS = (
     "kuberay",
     "kueue",
     "mpi-operator",
+    "slurm-operator",
     "volcano",
 )
 CORE_VERSIONS = ("1.33", "1.37")

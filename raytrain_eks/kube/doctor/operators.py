@@ -20,6 +20,8 @@ IMAGES = {
     "fsx.services.k8s.aws": "fsx-controller",
     "ec2.services.k8s.aws": "ec2-controller",
     "eks.services.k8s.aws": "eks-controller",
+    "kubeflow.org": "mpi-operator",
+    "slinky.slurm.net": "slurm-operator",
 }
 """API group -> the end of its operator's image, the tag left out. What it is called, and how it comes into a cluster,
 stands in kube/operators.yaml."""
