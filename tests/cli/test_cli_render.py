@@ -203,7 +203,7 @@ def test_a_kill_at_any_write_leaves_whole_files_and_the_next_render_cleans_up(tm
 
         monkeypatch.setattr(os, "replace", dies)
         with pytest.raises(KeyboardInterrupt):
-            render.callback(file=str(KIND), only=(), output="yaml", split=str(out), gitops=None)
+            render.callback(file=str(KIND), only=(), output="yaml", split=str(out), gitops=None, values=False)
         monkeypatch.setattr(os, "replace", replace)
         for path in out.glob("[!.]*"):
             assert path.read_text() == whole.get(path.name, "old")
