@@ -32,6 +32,11 @@ Curves = Mapping[str, Sequence[tuple[int, float]]]
 """Trial -> (step, value), in the order of the steps."""
 
 
+def cut(drawn: int, all_of_them: int, what: str) -> str:
+    """The sentence about what is not drawn; empty when everything is."""
+    return f"Only the first {drawn} of {all_of_them} {what} are drawn." if drawn < all_of_them else ""
+
+
 def marks(trial: Trial) -> tuple[str, str]:
     """Colour and shape of a trial's state: what ended badly is a cross, what was stopped early a ring."""
     if trial.state in BAD:
@@ -102,12 +107,12 @@ def curves(history: History, lines: Curves, *, title: str, what: str) -> Chart |
 def parallel(history: History) -> Chart | None:
     """An axis for each parameter and one for the objective; a line for each trial, the best fifth in colour."""
     ranked = [trial for trial in history.ranked() if trial.points]
-    names = [name for name in history.parameters() if any(name in trial.parameters for trial in ranked)][:MOST_AXES]
+    every = [name for name in history.parameters() if any(name in trial.parameters for trial in ranked)]
+    names = every[:MOST_AXES]
     if len(ranked) < 2 or not names:
         return None
-    chart = Chart(
-        "Parallel coordinates", f"{len(ranked)} trials over {len(names)} parameters and {history.metric}", height=360
-    )
+    over = f"{len(ranked)} trials over {len(names)} parameters and {history.metric}"
+    chart = Chart("Parallel coordinates", over, height=360, cut=cut(len(names), len(every), "parameters"))
     told = tips(history)
     axes = [_axis(chart, [trial.parameters.get(name) for trial in ranked]) for name in names]
     results = [trial.value for trial in ranked]
@@ -158,6 +163,7 @@ def importances(found: Importance) -> Chart | None:
     named = short(list(found.shares))
     as_words = ", ".join(f"{named[name]} {share:.0%}" for name, share in shares)
     chart = Chart("Parameter importance", as_words, height=24 * len(shares) + 16, left=190)
+    chart.cut = cut(len(shares), len(found.shares), "parameters")
     for row, (name, share) in enumerate(shares):
         at = 8 + row * 24
         chart.text(182, at + 14, named[name][:26], anchor="end")
@@ -216,6 +222,7 @@ def lineage(history: History) -> Chart | None:
             chart.text(x(value), chart.bottom + 16, f"{value:.0f}", anchor="middle")
             chart.path([(x(value), TOP), (x(value), chart.bottom)], css="g")
     chart.text((LEFT + WIDTH) / 2, chart.height - 8, "optimizer step", anchor="middle", css="n")
+    chart.cut = cut(len(trials), len(history.trials), "trials")
     told, leader = tips(history), history.best
     for trial in trials:
         at = rows[trial.id]

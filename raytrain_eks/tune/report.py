@@ -100,7 +100,8 @@ def _figure(chart: Chart | None, caption: str) -> str:
     """A section with a chart; nothing without one."""
     if chart is None:
         return ""
-    figure = f"<figure>{chart.render()}<figcaption>{escape(caption)}</figcaption></figure>"
+    told = f"{caption} {chart.cut}".strip()
+    figure = f"<figure>{chart.render()}<figcaption>{escape(told)}</figcaption></figure>"
     return f"<section><h2>{escape(chart.title)}</h2>{figure}</section>"
 
 
@@ -109,7 +110,7 @@ def _importance(found: Importance, history: History) -> str:
     parts = ["<section><h2>Parameter importance</h2>"]
     chart = plots.importances(found)
     if chart is not None:
-        where = f"{EVALUATOR} over {found.trials} trials, compared at step {found.step}"
+        where = f"{EVALUATOR} over {found.trials} trials, compared at step {found.step}. {chart.cut}"
         parts.append(f"<figure>{chart.render()}<figcaption>{escape(where)}</figcaption></figure>")
     else:
         parts.append(f"<p>Not computed: {escape(found.why_not)}.</p>")

@@ -82,6 +82,8 @@ class Chart:
     description: str
     height: int = HEIGHT
     left: int = LEFT
+    cut: str = ""
+    """What was left out of it, as a sentence."""
     parts: list[str] = field(default_factory=list)
 
     @property

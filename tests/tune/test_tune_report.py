@@ -184,6 +184,16 @@ def test_no_sweep_no_report(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_not_drawn_is_said():
+    parameters = {f"model.config.field_{index}": index for index in range(14)}
+    events = []
+    for trial in ("t0001", "t0002"):
+        events += [created(trial, 1, parameters), told("started", trial), told("progress", trial, step=1, value=1.0)]
+    shown = " ".join(Page(html(History.of(events, name="s"))).texts)
+    assert "Only the first 10 of 14 parameters are drawn." in shown
+    assert "Only the first" not in html(History.of(sweep_lines.population(), name="p"))
+
+
 def test_bars_say_what_they_show():
     chart = plots.importances(Importance(shares={"optimizer.learning_rate": 0.75, "seed": 0.25}))
     assert chart is not None
