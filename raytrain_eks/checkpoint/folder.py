@@ -118,6 +118,15 @@ class Folder(Storage):
         if target.exists():
             shutil.rmtree(target, onerror=lambda function, name, info: on_error(function, name, info[1]))
 
+    def leftovers(self, path: str) -> list[str]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(name for name in os.listdir(self.root / path) if name.startswith(TEMPORARY))
+        return []
+
+    def remove_empty(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self.root / path)
+
     def move(self, source: str, target: str) -> None:
         (self.root / target).parent.mkdir(parents=True, exist_ok=True)
         os.rename(self.root / source, self.root / target)
@@ -166,11 +175,18 @@ class _FolderOutput:
     """Written beside its final name, then renamed or linked to it."""
 
     def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.temporary = path.parent / f"{TEMPORARY}{path.name}.{uuid.uuid4().hex[:12]}"
-        self.file: BinaryIO | None = self.temporary.open("xb", buffering=0)
+        self.file: BinaryIO | None = self._begin()
         self.size = 0
+
+    def _begin(self) -> BinaryIO:
+        # An empty folder may be collected just before it is filled.
+        for _ in range(10):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return self.temporary.open("xb", buffering=0)
+        return self.temporary.open("xb", buffering=0)
 
     def write(self, data: memoryview) -> None:
         assert self.file is not None

@@ -16,6 +16,7 @@ from threading import Event, Thread
 
 from raytrain_eks.checkpoint.manifest import MANIFEST, PACKED, PACKED_SUFFIXES, Manifest, committed, step_folder, steps
 from raytrain_eks.checkpoint.run import CHECKPOINTS, RunFolder
+from raytrain_eks.checkpoint.storage import TEMPORARY
 
 READING = "reading"
 """Folder in `checkpoints/` with one small file per reader."""
@@ -76,32 +77,45 @@ def collect(run: RunFolder, *, newest: Newest | None, say: Callable[[str], None]
     """Delete files that belong to no complete checkpoint and to no save that may be in progress; how many."""
     complete = {each.step: each for each in committed(run)}
     spared = reading(run)
+    torn = _torn(run, newest)
     count = 0
     for step in steps(run):
         if step in spared:
             continue
         folder = step_folder(step)
         named = {file.name for file in complete[step].files} | {MANIFEST, PACKED} if step in complete else set()
-        orphans, others = [], 0
+        orphans = torn.get(step, [])
         for entry in run.storage.entries(folder):
             if entry.name in named or _unpacked(entry.name) in named:
-                others += 1
                 continue
             match = _FILE.fullmatch(entry.name)
             is_later = match and newest and _is_later(int(match.group(1)), match.group(2), newest)
-            if is_later or (match is None and entry.name not in (MANIFEST, PACKED)):
-                others += 1
-            else:
+            if not is_later and (match is not None or entry.name in (MANIFEST, PACKED)):
                 orphans.append(entry.name)
         # A manifest that came too late goes first, for the same reason as in `delete`.
         for name in sorted(orphans, key=lambda name: name != MANIFEST):
             run.storage.remove(f"{folder}/{name}")
-        if orphans and not others:
-            run.storage.remove_tree(folder)
+        if step not in complete:
+            run.storage.remove_empty(folder)
         count += len(orphans)
     if count:
         say(f"removed {count} files of saves that were never completed")
     return count
+
+
+def _torn(run: RunFolder, newest: Newest | None) -> dict[int, list[str]]:
+    """Step -> files whose writer was killed while it wrote them, by their names in the making."""
+    found = {step: run.storage.leftovers(step_folder(step)) for step in steps(run)}
+    # Looked at after the names: while this attempt owns the run, whoever made them is no newer one.
+    owns = newest is None or run.owned_by(newest[0])
+
+    def is_dead(name: str) -> bool:
+        match = _FILE.fullmatch(name.removeprefix(TEMPORARY).rpartition(".")[0])
+        if match is None or newest is None:
+            return owns
+        return owns and not _is_later(int(match.group(1)), match.group(2), newest)
+
+    return {step: [name for name in names if is_dead(name)] for step, names in found.items()}
 
 
 def _unpacked(name: str) -> str:

@@ -157,6 +157,9 @@ class S3(Storage):
                 for failed in answer.get("Errors", ()):
                     raise PermissionError(errno.EACCES, f"not deleted: {failed['Code']}", failed["Key"])
 
+    def remove_empty(self, path: str) -> None:
+        """A prefix without objects does not exist."""
+
     def move(self, source: str, target: str) -> None:
         names = sorted((name for name, _ in self.files(source)), key=lambda name: not name.endswith("/manifest.json"))
         for name in names:

@@ -18,7 +18,7 @@ from typing import Protocol
 from raytrain_eks.spec.problem import Problem, SpecError
 
 TEMPORARY = ".tmp-"
-"""Prefix of a file that is being written; such files are never listed."""
+"""Prefix of a file that is being written; such files are never listed but by `leftovers`."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,14 @@ class Storage(ABC):
     @abstractmethod
     def remove_tree(self, path: str) -> None:
         """Delete a folder and all in it; one that is not there is fine."""
+
+    def leftovers(self, path: str) -> list[str]:
+        """Names in a folder of files in the making, whose writer is at work or was killed. S3 has none."""
+        return []
+
+    @abstractmethod
+    def remove_empty(self, path: str) -> None:
+        """Delete a folder if nothing is in it."""
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:

@@ -48,7 +48,9 @@ def test_there_and_back(run, attempt, tmp_path, codec):
     there_and_back(run, attempt, str(tmp_path / "mirror"), codec)
 
 
-@pytest.mark.parametrize("codec", [CODECS[0], pytest.param(CODECS[3], marks=pytest.mark.slow)], ids=["none", "planes"])
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [CODECS[0], CODECS[3]], ids=["none", "planes"])
+@pytest.mark.slow
 def test_there_and_back_by_s3(run, attempt, s3, codec):
     there_and_back(run, attempt, s3[0] + "/mirror", codec)
 
@@ -99,6 +101,7 @@ def test_codecs_that_are_none(codec, level):
         Codec(codec, level)
 
 
+@pytest.mark.slow
 def test_an_unpacked_mirror_is_a_run(run, attempt, s3, job):
     place = s3[0]
     save(run, attempt, [1, 2])
@@ -112,6 +115,7 @@ def test_an_unpacked_mirror_is_a_run(run, attempt, s3, job):
     assert [each.step for each in committed(there)] == [2, 3]
 
 
+@pytest.mark.slow
 def test_only_what_is_new_is_sent(run, attempt, s3):
     url, faults = s3
     save(run, attempt, [1, 2])
@@ -127,6 +131,7 @@ def test_only_what_is_new_is_sent(run, attempt, s3):
     assert (done.checkpoints, done.removed) == ([3], [1])
 
 
+@pytest.mark.slow
 def test_an_upload_that_broke_off_goes_on(run, attempt, s3):
     url, faults = s3
     save(run, attempt, [1])
@@ -140,6 +145,7 @@ def test_an_upload_that_broke_off_goes_on(run, attempt, s3):
     assert [path for method, path in faults.requests if method == "PUT" and "safetensors" in path] == []
 
 
+@pytest.mark.slow
 def test_faults_of_every_kind_are_ridden_out(run, attempt, s3):
     url, faults = s3
     save(run, attempt, [1, 2])
@@ -194,6 +200,7 @@ def test_the_mirror_heals_a_damaged_run(run, attempt, tmp_path):
         assert reader.step == 2
 
 
+@pytest.mark.slow
 def test_a_mirror_that_does_not_answer(run, attempt, s3):
     url, faults = s3
     mirror = Mirror(run, url)
@@ -226,6 +233,7 @@ def test_another_run_of_the_name_does_not_overwrite(run, attempt, job, tmp_path)
         Mirror(other, str(tmp_path / "m")).sync()
 
 
+@pytest.mark.slow
 def test_an_outage_is_loud_and_caught_up_with_and_training_goes_on(run, attempt, s3, monkeypatch):
     url, faults = s3
     monkeypatch.setattr(Watched, "pause", 0.02)
@@ -249,6 +257,7 @@ def test_an_outage_is_loud_and_caught_up_with_and_training_goes_on(run, attempt,
     assert saver.errors == []
 
 
+@pytest.mark.slow
 def test_closing_does_not_wait_for_ever(run, attempt, s3, monkeypatch):
     url, faults = s3
     monkeypatch.setattr(Watched, "pause", 0.02)

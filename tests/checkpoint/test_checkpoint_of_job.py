@@ -49,6 +49,7 @@ def test_a_run_whose_node_is_lost_comes_back_from_its_mirror(run, job, tmp_path)
     json.dumps(events)
 
 
+@pytest.mark.slow
 def test_a_run_folder_that_is_gone_and_a_mirror_that_does_not_answer(run, s3):
     url, faults = s3
     faults.always()

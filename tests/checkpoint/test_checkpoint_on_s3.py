@@ -10,6 +10,8 @@ from raytrain_eks.checkpoint.retention import Retention
 from raytrain_eks.checkpoint.run import EVENTS, Fenced, RunFolder, list_runs
 from raytrain_eks.checkpoint.save import CheckpointFailed, Saver
 
+pytestmark = pytest.mark.slow
+
 
 def state(value):
     return {"w": torch.full((5000, 3), float(value))}
@@ -38,6 +40,18 @@ def test_saved_pruned_and_restored(there, job):
     assert run.last_line(EVENTS) == {"event": "x"}
     (found,) = list_runs(run.parent)
     assert (found.name, found.checkpoint) == ("small", 3)
+
+
+def test_what_was_checked_is_not_read_again(there, job):
+    run, faults = there
+    saver = Saver(run, run.claim(job))
+    saver.save(1, whole(state(1)), {})
+    saver.close()
+    faults.requests.clear()
+    with restore(run) as reader:
+        assert torch.equal(reader.full("w"), state(1)["w"])
+        assert torch.equal(reader.box("w", (10, 1), (30, 2)), state(1)["w"][10:40, 1:3])
+    assert sum(method == "GET" and "safetensors" in path for method, path in faults.requests) == 1
 
 
 def test_an_older_attempt_is_fenced(there, job):
@@ -73,7 +87,7 @@ def test_damage_is_set_aside(there, job):
     assert steps(run) == [1]
 
 
-@pytest.mark.parametrize("kind", ["503", "reset", "lost", pytest.param("truncate", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["503", "reset", "lost", "truncate"])
 def test_one_fault_in_each_few_requests_is_not_noticed(there, job, kind):
     run, faults = there
     attempt = run.claim(job)

@@ -131,3 +131,23 @@ def test_orphans_of_dead_attempts_go_and_a_save_in_progress_stays(full):
     assert steps(full) == [1, 2, 3, 4, 5, 11, 12, 13]
     assert collect(full, newest=None, say=print) == 2
     assert steps(full) == [1, 2, 3, 4, 5, 13]
+
+
+def test_half_written_files_of_the_dead_go_and_those_of_a_save_in_progress_stay(full):
+    folder = full.storage.folder / "checkpoints"
+    token = committed(full)[-1].token
+    later = f"{token[:8]}{int(token[8:], 16) + 1:04x}"
+    dead = ["a0001-0123456701ab-r00000.safetensors", f"a0001-{token}-r00001.json", "manifest.json"]
+    alive = [f"a0001-{later}-r00001.safetensors", "a0002-0123456701ab-r00000.safetensors"]
+    (folder / "step-00000006").mkdir()
+    (folder / "step-00000007").mkdir()
+    for step in (4, 6):
+        for name in dead + alive:
+            (folder / f"step-{step:08d}" / f".tmp-{name}.0123456789ab").write_bytes(b"half")
+    newest = (1, token)
+    # Files of another worker group of the same attempt may be alive, so they stay until a newer attempt.
+    assert collect(full, newest=newest, say=print) == 4
+    assert {len(full.storage.leftovers(f"checkpoints/step-{step:08d}")) for step in (4, 6)} == {3}
+    assert steps(full) == [1, 2, 3, 4, 5, 6]
+    assert collect(full, newest=None, say=print) == 6
+    assert steps(full) == [1, 2, 3, 4, 5]

@@ -13,7 +13,7 @@ from raytrain_eks.spec.problem import SpecError
 KINDS = ["503", "SlowDown", "reset", "truncate", "lost"]
 
 
-@pytest.fixture(params=["folder", "s3", pytest.param("s3 with faults", marks=pytest.mark.slow)])
+@pytest.fixture(params=["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3", "s3 with faults"))])
 def storage(request, tmp_path):
     if request.param == "folder":
         return Storage.of(tmp_path / "place").child("runs")
@@ -126,11 +126,13 @@ def test_a_place_that_cannot_be_written_is_one_clear_message(tmp_path):
         Storage.of(tmp_path / "file").child("runs").check_writable()
 
 
+@pytest.mark.slow
 def test_a_missing_bucket_is_one_clear_message(s3):
     with pytest.raises(SpecError, match="not writable: no such object"):
         Storage.of("s3://no-such-bucket-here/x").check_writable()
 
 
+@pytest.mark.slow
 def test_an_outage_is_an_error_with_the_place_after_all_tries(s3):
     url, faults = s3
     faults.always("SlowDown")
@@ -147,12 +149,12 @@ def test_nobody_sees_half_a_file(tmp_path):
     done = threading.Event()
 
     def reader():
-        while not done.is_set():
+        while not done.wait(0.0005):
             seen.add(len(storage.read("f")))
 
     thread = threading.Thread(target=reader)
     thread.start()
-    for number in range(50):
+    for number in range(20):
         storage.write("f", b"x" * sizes[number % 2])
     done.set()
     thread.join()

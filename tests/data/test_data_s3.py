@@ -4,9 +4,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from raytrain_eks.data.files import Place
@@ -14,12 +12,16 @@ from raytrain_eks.data.prepare import find, prepare
 from raytrain_eks.data.stream import Stream
 from raytrain_eks.spec.problem import SpecError
 
+pytestmark = pytest.mark.slow
+
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The address of an S3 server."""
+    from moto.server import ThreadedMotoServer
+
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     host, port = moto.get_host_and_port()
@@ -37,6 +39,8 @@ def bucket(server, folder, monkeypatch) -> tuple[str, Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    import boto3
+
     client = boto3.client("s3", endpoint_url=server, region_name="us-west-2")
     name = f"bucket-{folder.parent.name}".lower().replace("_", "-")[:60]
     client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
