@@ -149,7 +149,11 @@ def _interfaces(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             yield Hit(on=owner, path=path, reason=reason, fix=f"write ^{value.replace('^', '')}")
         elif name.endswith("_SOCKET_IFNAME") and value == "eth0" and host:
             reason = f"{name}=eth0, and with hostNetwork the pod sees the node's interfaces, which are ens... on AL2023"
-            fix = "write ^lo,docker,veth,eni for NCCL; leave it out for Gloo" if "NCCL" in name else "leave it out"
+            fix = (
+                "write ^lo,docker,veth,eni,pod-id-link for NCCL; leave it out for Gloo"
+                if "NCCL" in name
+                else "leave it out"
+            )
             yield Hit(on=owner, path=path, reason=reason, fix=fix)
 
 
