@@ -60,8 +60,8 @@ def _network(plan: ClusterPlan, pod: PodPlan) -> Iterator[tuple[str, str, str]]:
         if pod.devices.gpus:
             why = (
                 "the host's network holds interfaces that lead nowhere: loopback, docker's, other pods' (eni, veth), "
-                "EKS Pod Identity's (pod-id-link). The ^ list is NCCL's own syntax; GLOO_SOCKET_IFNAME would crash on it "
-                "and stays unset"
+                "EKS Pod Identity's (pod-id-link). The ^ list is NCCL's own syntax; GLOO_SOCKET_IFNAME would crash on "
+                "it and stays unset"
             )
             yield "NCCL_SOCKET_IFNAME", "^lo,docker,veth,eni,pod-id-link", why
         return
