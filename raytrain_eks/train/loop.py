@@ -181,10 +181,7 @@ class Loop:
         self.watch.at("exchange", self.progress.step)
         wishes = (self._wants_save(), self._wants_stop(), self.reclaimed())
         summed, save, stop, reclaimed = self.engine.reduce(math.fsum(values), *map(float, wishes))
-        self._save_due = save > 0 or (reclaimed > 0 and not self._reclaimed)
-        if reclaimed > 0 and not self._reclaimed:
-            self._reclaimed = True
-            self.event("reclaimed", step=self.progress.step + 1)
+        self._heed(save > 0, reclaimed > 0)
         computed = time.perf_counter() - began - waited
         rate = self.rate(self.progress.step)
         norm, refused = self._apply(summed / total, rate, drawn)
@@ -216,6 +213,14 @@ class Loop:
                 time=now(),
             )
         return stop > 0
+
+    def _heed(self, save: bool, reclaimed: bool) -> None:
+        """Whether a checkpoint is due after this step: one was wished for, or a machine is taken back, told of once."""
+        fresh = reclaimed and not self._reclaimed
+        self._save_due = save or fresh
+        if fresh:
+            self._reclaimed = True
+            self.event("reclaimed", step=self.progress.step + 1)
 
     def _apply(self, loss: float, rate: float, drawn: Any) -> tuple[float, str | None]:
         """The optimizer step, unless guard or gradients forbid it: the gradient norm, and why it was refused."""
