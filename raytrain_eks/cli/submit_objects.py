@@ -43,8 +43,9 @@ def show(
     )
     if on_server:
         target.prepare(say)
-        target.try_on_server(submission, say)
     bodies, code = target.objects(submission, say)
+    if on_server:
+        target.try_on_server(bodies)
     say(code.said())
     if output == "table":
         bodies = [body for body in bodies if body["kind"] == "RayJob"]

@@ -32,6 +32,7 @@ from raytrain_eks.submit.eks_state import (
     job_state,
 )
 from raytrain_eks.submit.errors import NotFound, TargetError, Unreachable
+from raytrain_eks.submit.target import STORAGE as STORAGE_KEY
 from raytrain_eks.submit.target import Details, JobState, Phase, RankPlace, Say, Stream, Submission
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Eks:
 
         assert self.placed is not None
         assert self._file is not None
-        place, storage = self.placed, submission.metadata["raytrain_storage"]
+        place, storage = self.placed, submission.metadata[STORAGE_KEY]
         # A dry run takes what is there.
         counted = () if "--tiny" in submission.options else (f"--workers={place.workers}",)
         whole = replace(submission, options=(*submission.options, *counted))
@@ -171,7 +172,7 @@ class Eks:
         from raytrain_eks.submit.eks_file import refuse_complete
         from raytrain_eks.submit.eks_rayjob import owned_by
 
-        storage = submission.metadata["raytrain_storage"]
+        storage = submission.metadata[STORAGE_KEY]
         assert self._file is not None
         with told():
             earlier = list(self._jobs(submission.run))
@@ -186,9 +187,8 @@ class Eks:
                 self.client.patch("v1", "ConfigMap", body["metadata"]["name"], change, body["metadata"]["namespace"])
         return submission.id
 
-    def try_on_server(self, submission: Submission, say: Say) -> None:
-        """Let the API check the objects, and keep none of them."""
-        bodies, _ = self.objects(submission, say)
+    def try_on_server(self, bodies: "list[Body]") -> None:
+        """Let the API check objects, and keep none of them."""
         with told():
             for body in bodies:
                 self.client.create(body, dry_run=True)
@@ -311,8 +311,8 @@ class Eks:
     # -- the end ------------------------------------------------------------------------------------------------
 
     def stop(self, id: str) -> bool:
-        """Ask for a last checkpoint and the job's end: by the run folder where it can be written from here, else by
-        the job server of its head. A job that has not begun is deleted."""
+        """Ask for a last checkpoint and the job's end: by the job server of its head, else by the run's folder where
+        that can be written from here. A job that has not begun is deleted."""
         with told():
             body = self._body(id)
             if body is None:
@@ -328,8 +328,8 @@ class Eks:
         self._looked.pop(id, None)
         if not self._ask(body, state):
             raise Unreachable(
-                f"nobody could be asked for a last checkpoint of {id}: its storage is not reachable from here, and "
-                "neither is the job server of its head\n  --now ends it all the same; it then goes on from the newest "
+                f"nobody could be asked for a last checkpoint of {id}: the job server of its head is not reachable "
+                "from here, and neither is its storage\n  --now ends it all the same; it then goes on from the newest "
                 "checkpoint that there is"
             )
         return True
@@ -341,14 +341,13 @@ class Eks:
             return body is not None and self._delete(body)
 
     def _ask(self, body: "Body", state: JobState) -> bool:
+        """By the driver's job server, which reaches it at any moment; else by the run folder, which workers look at."""
         from raytrain_eks.submit.eks_file import request_stop
 
-        storage = (body["metadata"].get("annotations") or {}).get(STORAGE)
-        if storage and state.run and request_stop(storage, state.run):
-            return True
         with contextlib.suppress(TargetError):
             return self._server(state.id).stop(state.id)
-        return False
+        storage = (body["metadata"].get("annotations") or {}).get(STORAGE)
+        return bool(storage and state.run and request_stop(storage, state.run))
 
     def _annotate(self, body: "Body", annotations: dict[str, str]) -> None:
         metadata = body["metadata"]

@@ -5,7 +5,6 @@ the run's folder is and what the job file said, so that every verb works from an
 """
 
 import base64
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,13 +13,14 @@ from typing import Any
 from raytrain_eks.lint import Settings, lint_objects, of_cluster
 from raytrain_eks.manifests import external, names, storage
 from raytrain_eks.manifests.bundle import build
-from raytrain_eks.manifests.entrypoint import entrypoint, runtime_env
+from raytrain_eks.manifests.entrypoint import entrypoint, runtime_env, runtime_env_problems
 from raytrain_eks.manifests.kuberay_cluster import API
 from raytrain_eks.manifests.kuberay_job import BLOCK_TAIL, SUBMITTER, Work, ray_job
 from raytrain_eks.manifests.metadata import MANAGED_BY
 from raytrain_eks.manifests.object import Body
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
+from raytrain_eks.spec.secret_names import reveals
 from raytrain_eks.submit.eks_code import PACKED, UNPACK, UNPACKED, Code
 from raytrain_eks.submit.eks_place import Place
 from raytrain_eks.submit.eks_state import CONTENT, FILE, RUN_LABEL, STORAGE, SUBMITTER_CONTAINER, WORKERS
@@ -30,19 +30,15 @@ from raytrain_eks.submit.target import STORAGE as STORAGE_KEY
 
 CONTENT_LIMIT = 128 * 1024
 """Bytes of a job file: annotations may have 256 KiB together (validation/objectmeta.go)."""
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|(API|ACCESS|PRIVATE|SECRET)_?KEY|CREDENTIALS?)(_|$)")
-_PUBLIC = re.compile(r"(_FILE|_PATH|_DIR|_URL|_NAME|_ID)$")
-SHORTEST_SECRET = 8
-"""Letters: `0` or `true` beside a name such as ..._TOKEN is a switch."""
 
 
 def secrets(job: Job) -> list[Problem]:
     """Variables that look like secrets: whoever may read RayJobs would read them."""
     found = []
     for name, value in job.environment.items():
-        if _SECRET.search(name.upper()) and not _PUBLIC.search(name.upper()) and len(value) >= SHORTEST_SECRET:
+        if reveals(name, value):
             rule = "looks like a secret, and everyone who may read RayJobs could read it"
-            fix = "keep it in a Secret, and give that to the pods by `envFrom` in the cluster file's `pod`"
+            fix = f"keep it in a Secret and write `secrets: {{{name}: {{name: …, key: …}}}}` in the cluster file"
             found.append(Problem(path=f"environment.{name}", value="(not shown)", rule=rule, fix=fix))
     return found
 
@@ -135,6 +131,12 @@ def _block_deadline(place: Place, now: datetime) -> int | None:
 
 
 def _in_existing(submission: Submission, place: Place, code: Code) -> Body:
+    changed = [
+        *runtime_env_problems(environment_of(submission, code), "K8sJobMode", "environment"),
+        *runtime_env_problems(submission.metadata, "K8sJobMode", "storage"),
+    ]
+    if changed:
+        raise SpecError(changed)
     spec: Body = {
         "submissionMode": "K8sJobMode",
         "entrypoint": entrypoint(command(submission), "K8sJobMode"),

@@ -1,22 +1,18 @@
 """`--on eks` from a job file to a trained model: the RayJob's entrypoint runs on a real Ray behind the API double, its
 cluster is lost in the middle, and the run that comes back is the run that would have been."""
 
-import base64
 import json
-import lzma
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from double import ApiDouble
 from double.entrypoint import OnRay, Running
 from double.operator import Operator
-from eks_site import NAMESPACE, Site
-
-from raytrain_eks.submit.eks_code import ARCHIVE, UNPACKED
+from double.volumes import Volumes
+from eks_site import Site
 
 pytestmark = pytest.mark.slow
 STEPS = 150
@@ -26,38 +22,21 @@ class Lost(Running):
     """A driver whose cluster can be lost: its worker is killed, so nothing is saved at the end."""
 
     def forget(self) -> None:
-        for event in events(Path(self.ray.storage), "worker"):
+        for event in events(OnLosable.run, "worker"):
             for rank in event["ranks"]:
                 os.kill(rank["pid"], signal.SIGKILL)
         super().forget()
 
 
-class Submitter(OnRay):
-    """Starts what the submitter's pod would: its init container unpacks the ConfigMap, `ray job submit` uploads it."""
+class OnLosable(OnRay):
+    """Starts such drivers."""
 
-    api: ApiDouble
-    storage: str
-    folder: Path
+    run: ClassVar[Path]
 
     def __call__(self, job: dict[str, Any], log: Any) -> Running:
         started = super().__call__(job, log)
         started.__class__ = Lost
         return started
-
-
-def submitter(api: ApiDouble, head: Any, folder: Path, storage: Path) -> OnRay:
-    def place(job: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
-        assert environment["working_dir"] == f"{UNPACKED}/{ARCHIVE}"
-        pod = job["spec"]["submitterPodTemplate"]["spec"]
-        (name,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
-        packed = api.objects.get("configmaps", name, NAMESPACE)["binaryData"][f"{ARCHIVE}.xz"]
-        archive = folder / f"{name}.zip"
-        archive.write_bytes(lzma.decompress(base64.b64decode(packed)))
-        return environment | {"working_dir": str(archive)}
-
-    made = Submitter(head.url, head.token, place)
-    object.__setattr__(made, "storage", str(storage))
-    return made
 
 
 def events(run: Path, name: str) -> list[dict[str, Any]]:
@@ -83,7 +62,8 @@ def test_a_run_that_lost_its_cluster_goes_on_as_if_nothing_had_been(kube_api, ra
     for name in ("ast", "csv"):
         source = Path(os.__file__).parent / f"{name}.py"
         (site.mount / "data" / source.name).write_bytes(source.read_bytes())
-    start = submitter(kube_api, ray_head, tmp_path, run)
+    OnLosable.run = run
+    start = OnLosable(ray_head.url, ray_head.token, Volumes(kube_api, tmp_path))
     with Operator(kube_api, start=start, dashboard=ray_head.url) as operator:
         file = site.job(data=str(site.mount / "data"), steps=STEPS)
         follower = site.start("submit", file, "--on", "eks", "--follow")
