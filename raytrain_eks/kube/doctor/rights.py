@@ -26,29 +26,31 @@ class Need:
         return f"{verb} {what}"
 
 
-READ, WRITE = ("get", "list", "watch"), ("get", "create", "patch")
+READ, WRITE = ("get", "list"), ("get", "create", "patch")
 RAY = "ray.io/v1"
 SUBMIT = (
     Need(RAY, "RayJob", (*READ, "create", "patch", "delete")),
     Need(RAY, "RayCluster", READ),
-    Need("v1", "ConfigMap", ("get", "create", "delete")),
+    Need("v1", "ConfigMap", ("create", "patch")),
 )
-"""What `submit`, `cancel` and `resume` do."""
+"""What `submit`, `cancel` and `resume` do (submit/eks*.py)."""
 STATUS = (
     Need(RAY, "RayJob", READ),
     Need(RAY, "RayCluster", READ),
     Need("v1", "Pod", READ),
     Need("v1", "Pod", ("get",), "log"),
     Need("v1", "Event", ("list",)),
-    Need("v1", "Service", ("get",)),
 )
 """What `status` and `logs` do."""
+PROXY = (Need("v1", "Service", ("get", "create"), "proxy"),)
+"""How the job server of a head is reached: for ranks' logs, a last checkpoint before a cancel, checks of workers."""
 
 
 def examine(look: Look) -> Iterator[Diagnosis]:
     """One finding for each verb."""
     yield _verb(look, "status", STATUS)
     yield _verb(look, "submit", SUBMIT)
+    yield _verb(look, "proxy", PROXY)
     if look.plan is not None:
         kinds = dict.fromkeys((each.body["apiVersion"], each.kind) for each in look.bundle.objects)
         yield _verb(look, "apply", [Need(version, kind, WRITE) for version, kind in kinds])
@@ -66,8 +68,9 @@ def _verb(look: Look, verb: str, needs: Iterable[Need]) -> Diagnosis:
                 missing.append((need, right))
     if not missing:
         return green(id, where, f"{verb}: all of {counted(asked, 'right')}")
+    # Whoever applies cluster files is often another person; without the proxy most of a run is still told.
+    found = red if verb in ("status", "submit") else yellow
     why = f"{verb} needs rights that you do not have: {', '.join(need.named(right) for need, right in missing)}"
-    found = yellow if verb == "apply" else red
     return found(id, where, why, f"a Role with {_rules(missing)}, bound to you; {EKS}")
 
 
