@@ -3,14 +3,17 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from double.api import ApiDouble
 
 from raytrain_eks.kube.connect import connect
+from raytrain_eks.kube.doctor import examine as examining
 from raytrain_eks.kube.doctor import operators
 from raytrain_eks.kube.doctor.examine import CHECKS, examine
 from raytrain_eks.kube.doctor.look import Look, version_of
@@ -130,6 +133,14 @@ def test_a_cluster_that_has_everything_is_green(kube_api, doctor, tmp_path):
     found = doctor(plan_of(kubernetes=the_version(kube_api, tmp_path)))
     assert reds(found) == yellows(found) == set()
     assert {"api.reach", "rights.apply", "operators.kuberay", "karpenter.nodepool", "images.name"} <= set(found)
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(0.0, "green"), (20.0, "yellow"), (-400.0, "red")])
+def test_the_clock_is_held_against_the_apis(kube_api, tmp_path, monkeypatch, ahead, level):
+    now = time.time
+    monkeypatch.setattr(examining, "time", SimpleNamespace(time=lambda: now() + ahead))
+    with connect(kubeconfig=str(kube_api.kubeconfig(tmp_path)), tries=1) as client:
+        assert [each.level for each in examining.clock(client)] == [level]
 
 
 def test_every_finding_that_is_not_green_has_a_fix(kube_api, doctor):
