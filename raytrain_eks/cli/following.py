@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 CHATTER = re.compile(
     r"Running entrypoint for job |.*\bINFO (job_manager|worker)\.py:\d+ -- |.*Runtime env is setting up\.$"
     r"|.*core_worker\.cc:\d+: Actor with class name: 'PreemptionWatcher'"
+    r"|.*\t(INFO|SUCC) (cli|dashboard_sdk|packaging)\.py:\d+ -- |Waiting for Ray Dashboard GCS "
+    r"|ranks on \S+ \(node \w+\): "
 )
-"""Ray's own lines about how a driver and its watch over spot nodes start; `raytrain-eks logs` shows them."""
+"""Ray's own lines about how a driver is submitted and how it and its watch over spot nodes start, and where ranks are,
+which is for `logs --rank`; `raytrain-eks logs` shows them."""
 CLEAR = "\r\x1b[K"
 
 

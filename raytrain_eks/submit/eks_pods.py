@@ -88,7 +88,8 @@ def states(pod: Mapping[str, Any]) -> Iterator[Sentence]:
         waiting, ended = state.get("waiting"), state.get("terminated")
         if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             yield explain(str(waiting["reason"]), str(waiting.get("message") or ""), "Pod")
-        if ended and ended.get("exitCode"):
+        # A plain `Error` says no more than that the program ended with it.
+        if ended and ended.get("exitCode") and (ended.get("message") or ended.get("reason") not in (None, "Error")):
             yield explain(str(ended.get("reason") or "Error"), str(ended.get("message") or ""), "Pod")
     if status.get("reason"):
         yield explain(str(status["reason"]), str(status.get("message") or ""), "Pod")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from raytrain_eks.kube.reasons import explain
 from raytrain_eks.submit.target import RUN, JobState, Phase
 from raytrain_eks.submit.target import STORAGE as STORAGE_KEY
 
@@ -27,13 +28,12 @@ def job_state(body: Mapping[str, Any]) -> JobState:
     """The job of a RayJob object."""
     status, metadata, spec = body.get("status") or {}, body["metadata"], body["spec"]
     phase = _phase(body, str(status.get("jobDeploymentStatus") or ""), str(status.get("jobStatus") or ""))
-    message = str(status.get("message") or "")
+    message, ran = str(status.get("message") or ""), status.get("rayJobInfo") or {}
     if phase is Phase.FAILED and status.get("reason") not in (None, "", "AppFailed"):
-        message = f"{status['reason']}: {message}" if message else str(status["reason"])
+        message = _reason(str(status["reason"]), message, bool(ran.get("startTime")))
     told = _EXIT.search(message) if phase is Phase.FAILED and status.get("jobStatus") == "FAILED" else None
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     ours = {RUN: labels.get(RUN_LABEL), STORAGE_KEY: annotations.get(STORAGE)}
-    ran = status.get("rayJobInfo") or {}
     return JobState(
         id=id_of(body),
         phase=phase,
@@ -43,7 +43,15 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         metadata={key: str(value) for key, value in ours.items() if value is not None},
         started=seconds(ran.get("startTime") or status.get("startTime") or metadata.get("creationTimestamp")),
         ended=seconds(ran.get("endTime") or status.get("endTime")),
+        ran=bool(ran.get("startTime")),
     )
+
+
+def _reason(reason: str, message: str, ran: bool) -> str:
+    """Why the operator gave a job up. A pod that submits and follows ends like one that could not submit."""
+    if reason == "SubmissionFailed" and ran:
+        return "its cluster was lost, or could not be reached any more: the pod that follows the driver gave up"
+    return explain(reason, message, KIND).text
 
 
 def _phase(body: Mapping[str, Any], deployment: str, job: str) -> Phase:

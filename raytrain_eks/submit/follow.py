@@ -223,4 +223,5 @@ def ending(state: JobState) -> str:
     if state.exit_code is not None:
         return f"failed: its driver ended with exit code {state.exit_code}"
     lines = [line for line in state.message.strip().splitlines() if line.strip()]
-    return f"failed before its driver ran: {lines[-1][:500] if lines else 'no reason was given'}"
+    begun = "failed" if state.ran else "failed before its driver ran"
+    return f"{begun}: {lines[-1][:500] if lines else 'no reason was given'}"

@@ -212,7 +212,11 @@ def _judge(found: RunStatus, job: JobState | None, summary: dict[str, Any] | Non
     if found.step is not None:
         at = f" at step {found.step}" + (f" of {found.steps}" if found.steps else "")
     resume = f"; `raytrain-eks resume {found.run}` goes on from " + (
-        f"the checkpoint of step {found.checkpoint}" if found.checkpoint is not None else "its beginning"
+        f"the checkpoint of step {found.checkpoint}"
+        if found.checkpoint is not None
+        else "its beginning"
+        if found.attempt is not None
+        else "its newest checkpoint"
     )
     finished = (summary or {}).get("status")
     if job is not None and job.phase is Phase.PENDING:

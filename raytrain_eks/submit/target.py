@@ -48,6 +48,8 @@ class JobState:
     ended: float | None = None
     node: str | None = None
     """The node that the driver, and so its log, is on."""
+    ran: bool = False
+    """Whether the target knows that the driver has begun, where `exit_code` does not tell."""
 
     @property
     def run(self) -> str | None:
