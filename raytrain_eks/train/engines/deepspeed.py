@@ -25,9 +25,10 @@ from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train.engines.auto_tp import boxes_of, whole_of
 from raytrain_eks.train.engines.blocks import blocks_of, checkpoint_activations, plain, set_attention
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast, weight_groups
+from raytrain_eks.train.engines.norm import global_norm
 from raytrain_eks.train.engines.tensor_parallel import check_heads
 from raytrain_eks.train.engines.whole import Skeleton
-from raytrain_eks.train.engines.zero import parts_of, refusing, take_partitions
+from raytrain_eks.train.engines.zero import exact_norm, parts_of, refusing, take_partitions
 from raytrain_eks.train.state import persistent_buffers, state_chunks, take_state, weight_name
 
 
@@ -107,6 +108,8 @@ class DeepSpeedEngine(TensorEngine):
         self.engine, *_ = self.deepspeed.initialize(
             model=model, optimizer=self.adamw, config=self.config, dist_init_required=False
         )
+        if self.stage in (1, 2) and self.tensor == 1 and self.device.type == "cpu" and not self._offloads:
+            self.engine.optimizer.scaled_global_norm = exact_norm(self.engine.optimizer)
         # Stage 3 has taken a step on zero gradients to make the moments; it must not count.
         self.adamw.state.clear()
         self.updates = torch.zeros((), device=self.device)
@@ -116,6 +119,10 @@ class DeepSpeedEngine(TensorEngine):
         )
         self.parts = list(parts)
         self.buffers = persistent_buffers(self.model)
+
+    @property
+    def _offloads(self) -> bool:
+        return bool(getattr(self.engine.optimizer, "cpu_offload", False))
 
     @property
     def _tensor_group(self) -> dist.ProcessGroup:
@@ -139,7 +146,7 @@ class DeepSpeedEngine(TensorEngine):
             self.engine.step()
             self.updates += not self.engine.optimizer.overflow
             return torch.as_tensor(self.engine.get_global_grad_norm(), dtype=torch.float64, device=self.device)
-        norm = nn.utils.get_total_norm([weight.grad for weight in self.names if weight.grad is not None])
+        norm = global_norm([weight.grad for weight in self.names if weight.grad is not None])
         if self.clip is not None:
             nn.utils.clip_grads_with_norm_(list(self.names), self.clip, norm)
         self._step_of_zero_0(~torch.isfinite(norm))

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from raytrain_eks.checkpoint.region import Region
 from raytrain_eks.plan.mesh import Mesh
+from raytrain_eks.train.engines.norm import global_norm
 from raytrain_eks.train.state import Part
 
 DATA, TENSOR = "data", "tensor"
@@ -102,7 +103,7 @@ def squared_norm(shards: Sequence[Shard]) -> Tensor | None:
     for shard in shards:
         if shard.local.grad is not None:
             by_copies.setdefault(shard.part.copies, []).append(shard.local.grad)
-    squares = [nn.utils.get_total_norm(found).square() / copies for copies, found in by_copies.items()]
+    squares = [global_norm(found).square() / copies for copies, found in by_copies.items()]
     return torch.stack(squares).sum() if squares else None
 
 

@@ -23,6 +23,7 @@ from raytrain_eks.spec.engine import Torch
 from raytrain_eks.spec.job import Job
 from raytrain_eks.train.engines.blocks import blocks_of, checkpoint_activations, compile_blocks, plain, set_attention
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast
+from raytrain_eks.train.engines.norm import global_norm
 from raytrain_eks.train.engines.shards import DATA, TENSOR, Shard, shards_of, squared_norm, sum_gradients
 from raytrain_eks.train.engines.tensor_parallel import split_layers
 from raytrain_eks.train.engines.whole import Skeleton
@@ -142,7 +143,7 @@ class TorchEngine(TensorEngine):
         for shard in self.shards:
             shard.take_gradient()
         if not self.sharded and self.tensor == 1:
-            return nn.utils.get_total_norm([shard.local.grad for shard in self.trained if shard.local.grad is not None])
+            return global_norm([shard.local.grad for shard in self.trained if shard.local.grad is not None])
         if self.partial:
             of_heads = {id(weight) for weight in self.partial}
             self._sum([shard for shard in self.trained if id(shard.weight) in of_heads], TENSOR)

@@ -6,14 +6,17 @@ the fp32 numbers that the optimizer updates, and its moments, lie in longer 1-D 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from raytrain_eks.checkpoint.region import Region
 from raytrain_eks.train.engines.auto_tp import stretches
+from raytrain_eks.train.engines.norm import squares
 from raytrain_eks.train.state import Part
 
 
@@ -80,15 +83,34 @@ def take_partitions(optimizer: Any, names: Mapping[nn.Parameter, str]) -> None:
         kept[0].all_gather(kept)
 
 
+def exact_norm(optimizer: Any) -> Callable[[], Tensor]:
+    """Stages 1 and 2 on a CPU: the global gradient norm, added up in fp64 over all ranks and rounded once.
+
+    DeepSpeed rounds the share of each rank and group to fp32, which the other engines do not: clipped gradients would
+    differ in their last bit, and at a high learning rate the losses in their first after some dozens of steps.
+    """
+
+    def norm() -> Tensor:
+        total = squares(part for group in optimizer.averaged_gradients.values() for part in group)
+        dist.all_reduce(total, group=optimizer.dp_process_group)
+        found = total.sqrt().float()
+        # DeepSpeed takes its way out of an overflow for this, and not for NaN.
+        return torch.where(found.isfinite(), found, torch.inf)
+
+    return norm
+
+
 @contextmanager
 def refusing(optimizer: Any, stage: int) -> Iterator[None]:
     """Within it a step of stage 1 to 3 takes DeepSpeed's own way out of an overflow: gradients are dropped, nothing is
     applied. It goes that way when the gradient norm is not finite, and so it is told."""
-    if stage == 3:
-        optimizer._get_norm_groups = lambda: [math.inf]
-    else:
-        optimizer.scaled_global_norm = lambda: math.inf
+    name = "_get_norm_groups" if stage == 3 else "scaled_global_norm"
+    before = vars(optimizer).get(name)
+    setattr(optimizer, name, (lambda: [math.inf]) if stage == 3 else (lambda: math.inf))
     try:
         yield
     finally:
-        del optimizer.__dict__["_get_norm_groups" if stage == 3 else "scaled_global_norm"]
+        if before is None:
+            delattr(optimizer, name)
+        else:
+            setattr(optimizer, name, before)
