@@ -10,7 +10,7 @@ from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 
-CONTROLLER = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_CHDIR_TO_TRIAL_DIR": "0"}
+CONTROLLER = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1", "RAY_CHDIR_TO_TRIAL_DIR": "0"}
 """Ray Train's controller polls its workers every 2 s by default; a dead one would be seen that much later."""
 
 RESIZE = 60.0
