@@ -166,8 +166,13 @@ def _ray_cluster(client: "Client", body: Body) -> State:
     status, metadata = body.get("status") or {}, body["metadata"]
     seen = int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 1)
     if not seen:
-        # A spec that the operator refuses leaves no trace in the status, only an Event.
-        return _refused(client, body) or State(False, "the KubeRay operator has not taken it up yet; does it run?")
+        # A spec that the operator refuses leaves no trace in the status, only an Event. One that it takes leaves none
+        # either, unless something else in the status changes with it (KubeRay, InconsistentRayClusterStatus).
+        refused = _refused(client, body)
+        if refused is not None:
+            return refused
+        if status.get("desiredWorkerReplicas") != _workers(body):
+            return State(False, "the KubeRay operator has not taken it up yet; does it run?")
     if (body.get("spec") or {}).get("suspend") or status.get("state") == "suspended":
         said = _in_queue(client, metadata) or explain("RayClusterSuspended")
         return State(False, said.text, said.fix)
@@ -178,6 +183,16 @@ def _ray_cluster(client: "Client", body: Body) -> State:
     if status.get("state") == "ready":
         return READY
     return _pods_of(client, metadata)
+
+
+def _workers(body: Body) -> int:
+    """Worker pods that a RayCluster asks for (KubeRay, CalculateDesiredReplicas)."""
+    wanted = 0
+    for group in (body.get("spec") or {}).get("workerGroupSpecs") or ():
+        if not group.get("suspend"):
+            least, most = group.get("minReplicas") or 0, group.get("maxReplicas", 2**31 - 1)
+            wanted += min(max(group.get("replicas") or 0, least), most) * group.get("numOfHosts", 1)
+    return wanted
 
 
 def _in_queue(client: "Client", metadata: Body) -> Sentence | None:

@@ -1,6 +1,7 @@
 """When objects are ready, and the sentence while they are not."""
 
 import pytest
+from double import bodies
 
 from raytrain_eks.kube import pods, readiness
 from raytrain_eks.kube.apply import Result
@@ -126,6 +127,19 @@ def test_a_spec_that_the_operator_refuses_is_hopeless_as_long_as_it_stands(api, 
     # The Event is of a former form: it is over once the operator has taken up this one.
     seen = api.objects.set_status(made, {"observedGeneration": 1, "state": "ready"})
     assert readiness.state(api_client, seen).ready
+
+
+def test_a_change_that_changes_no_status_is_taken_up(api, api_client):
+    """KubeRay writes the generation it has seen only together with something else."""
+    made = api.objects.put(bodies.ray_cluster(workers=2))
+    status = {"observedGeneration": 1, "state": "ready", "desiredWorkerReplicas": 2}
+    api.objects.set_status(made, status)
+    changed = api.objects.patch(made, {"spec": {"rayVersion": "2.61.0"}})
+    assert changed["metadata"]["generation"] == 2
+    assert readiness.state(api_client, changed).ready
+    group = changed["spec"]["workerGroupSpecs"][0] | {"replicas": 3, "maxReplicas": 3}
+    larger = api.objects.patch(changed, {"spec": {"workerGroupSpecs": [group]}})
+    assert "has not taken it up yet" in readiness.state(api_client, larger).text
 
 
 def test_a_cluster_without_its_pods_tells_the_heads_reason_first(api, api_client):

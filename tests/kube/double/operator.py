@@ -272,7 +272,8 @@ class Operator:
         if meta["name"] not in self.entries:
             for pod in self.submitter.pods(meta["name"], meta["namespace"]):
                 if "submitter" in self.clusters.blocked:
-                    return self.kubelet.unschedulable(pod, self.clusters.blocked["submitter"]) and None
+                    self.kubelet.unschedulable(pod, self.clusters.blocked["submitter"])
+                    return None
                 self.kubelet.running(pod)
             self._heads[meta["name"]] = self._head_of(job)
             self.entries[meta["name"]] = self.start(job, self.submitter.log(job))
