@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import raytrain_eks
 from raytrain_eks.manifests import names
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -160,9 +161,10 @@ class Eks:
         assert self.placed is not None
         assert self._file is not None
         place, storage = self.placed, submission.metadata[STORAGE_KEY]
-        # A dry run takes what is there.
-        counted = () if "--tiny" in submission.options else (f"--workers={place.workers}",)
-        whole = replace(submission, options=(*submission.options, *counted))
+        # A dry run takes what is there; the code of an image may be of another version.
+        more = [] if "--tiny" in submission.options else [f"--workers={place.workers}"]
+        more += [f"--client={raytrain_eks.__version__}"] if self.options.code == "image" else []
+        whole = replace(submission, options=(*submission.options, *more))
         code = pack(whole, self.options.code, storage=storage, mounts=place.mounts, say=say)
         bodies = eks_rayjob.objects(whole, place, code, content=self._file.content, now=eks_rayjob.now())
         return bodies, code

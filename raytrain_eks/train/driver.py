@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import raytrain_eks
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load
@@ -38,9 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="go on with the run even if the file has changed")
     parser.add_argument("--tiny", action="store_true", help="a dry run: the same job in small, on whatever is here")
     parser.add_argument("--workers", type=Planned.parse, help="as the cluster's plan counts them, such as 32xGPU")
+    parser.add_argument("--client", help="the version of raytrain-eks that submitted; one that does not fit is refused")
     given = parser.parse_args(arguments)
     started = time.time()
     try:
+        check_client(given.client)
         job, storage = load(given.job, expect="Job"), given.storage
         if given.tiny:
             from raytrain_eks.train.dry_run import dry_run
@@ -57,6 +60,15 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr, flush=True)
         return 3
+
+
+def check_client(version: str | None) -> None:
+    """Raises SpecError when another minor version submitted the job than the image has, which runs it."""
+    mine = raytrain_eks.__version__
+    if version is not None and version.split(".")[:2] != mine.split(".")[:2]:
+        rule = f"the image has raytrain-eks {mine}, and {version} submitted the job"
+        fix = f"install raytrain-eks {mine} where you submit, build a new image, or submit without --code image"
+        raise SpecError([Problem(path="raytrain-eks", value=version, rule=rule, fix=fix)])
 
 
 def connect() -> dict[str, float]:

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from raytrain_eks import __version__
 from raytrain_eks.spec.job import Job
-from raytrain_eks.train.driver import anywhere, run_steps
+from raytrain_eks.spec.problem import SpecError
+from raytrain_eks.train.driver import anywhere, check_client, run_steps
 from raytrain_eks.train.trainer import Planned, worker_resources, workers
 
 
@@ -69,3 +71,11 @@ def test_the_plan_counts_workers_of_a_cluster_that_has_none_yet():
     for bad in ("32", "0xGPU", "GPU", "3xTPU", "-1xCPU"):
         with pytest.raises(ValueError, match="32xGPU"):
             Planned.parse(bad)
+
+
+def test_an_image_with_another_version_is_refused_with_both_named():
+    check_client(None)
+    check_client(__version__)
+    check_client(__version__.rpartition(".")[0] + ".99")
+    with pytest.raises(SpecError, match=rf"the image has raytrain-eks {__version__}, and 9\.9\.0 submitted"):
+        check_client("9.9.0")
