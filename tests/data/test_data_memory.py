@@ -9,8 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import ray
-from ray._private.internal_api import memory_summary
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from raytrain_eks.data.prepare import prepare
@@ -54,6 +52,9 @@ def tokenizer(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_four_times_the_object_store_streams_without_spilling(large, tokenizer, make_job, tmp_path, monkeypatch):
+    import ray
+    from ray._private.internal_api import memory_summary
+
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     top = {"tokenizer": {"name": str(tokenizer)}, "batch": {"sequences": 64}}
     fields = {"format": "parquet", "sequence_length": 1024, "prepare": False, "held_out": "0%"}

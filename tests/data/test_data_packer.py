@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from raytrain_eks.data.packer import OnTheFly
 from raytrain_eks.data.packing import from_table, to_table
@@ -96,15 +95,16 @@ def test_the_length_of_an_epoch_is_not_known(both):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A small Ray; its CPUs can be taken by `hold`."""
+    """A small Ray."""
+    import ray
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-        yield
+        yield ray
         ray.shutdown()
 
 
-@ray.remote(num_cpus=1)
 class Rank:
     """A worker of training: it holds a CPU while it reads."""
 
@@ -119,7 +119,8 @@ class Rank:
 @pytest.mark.slow
 def test_two_ranks_that_hold_all_cpus_are_served_by_one_packing(both, cluster):
     job, flying, prepared = both
-    ranks = [Rank.remote(flying.url, job, rank, 2) for rank in range(2)]
+    ray = cluster
+    ranks = [ray.remote(num_cpus=1)(Rank).remote(flying.url, job, rank, 2) for rank in range(2)]
     found = [ray.get([rank.next.remote() for rank in ranks], timeout=120) for _ in range(12)]
     expected, _ = steps(prepared, job, 12, world=1, micro=1)
     for mine, step in zip(found, expected, strict=True):
