@@ -1,13 +1,13 @@
 """A container's log, followed over any number of connections with no line twice and none lost.
 
 The kubelet takes a point of time to start from, in whole seconds, and puts a time with nanoseconds before each line. So
-a new connection begins one second before the last line's, and the lines of those seconds that were told already are
-left out, each as often as it was told. (One second earlier, since stdout and stderr are stamped apart.)
+a new connection begins one second before the last line's, and the lines since then that were told already are left out,
+each as often as it was told. (One second earlier, since stdout and stderr are stamped apart.)
 """
 
 import re
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,9 @@ SILENCE_S = 60.0
 PATIENCE_S = 300
 """Seconds without any answer after which the API counts as gone."""
 _PAUSE_S = 1.0
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+KEPT = 10_000
+"""Lines that are remembered: the kubelet writes fewer than that out of the order of their times."""
+_STAMP = re.compile(r"(?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?P<zone>Z|[+-]\d\d:\d\d)")
 _BEGINS = re.compile(r"waiting to start: (ContainerCreating|PodInitializing)|is not available|not yet")
 
 
@@ -71,32 +73,39 @@ def logs(
 
 
 class Told:
-    """The lines of the last two seconds that were told, by their hashes: two seconds of a log, however long it is."""
+    """The last lines that were told, by their times and hashes: as many as KEPT, however long the log is."""
 
     def __init__(self) -> None:
         self.since: str | None = None
         """What a new connection starts from (RFC 3339); None as long as nothing was told."""
-        self._told: dict[str, Counter[int]] = {}
+        self._lines: deque[tuple[str, int]] = deque()
+        self._before = ""
+        """The time of the last line that is no longer kept: up to here all were told."""
         self._skip: Counter[int] = Counter()
         self._second = ""
 
     def again(self) -> None:
         """A new connection begins: what was told since its start will come once more."""
-        self._skip = sum(self._told.values(), Counter())
+        self._skip = Counter(key for _, key in self._lines)
 
     def new(self, line: str) -> bool:
         """Whether a line was not told yet. Notes it as told."""
-        key = hash(line)
+        stamp, key = line.partition(" ")[0], hash(line)
+        found = _STAMP.fullmatch(stamp)
+        if found is None:
+            stamp = self._lines[-1][0] if self._lines else ""
+        elif self._skip and stamp <= self._before:
+            return False
         if self._skip[key] > 0:
             self._skip[key] -= 1
             return False
-        second = line[:19] if _STAMP.match(line) else self._second
-        if second > self._second:
-            self._second = second
-            self.since = (datetime.fromisoformat(second) - timedelta(seconds=1)).isoformat() + "Z"
-            kept = self.since[:19]
-            self._told = {each: lines for each, lines in self._told.items() if each >= kept}
-        self._told.setdefault(second, Counter())[key] += 1
+        if found is not None and found["second"] > self._second:
+            self._second = found["second"]
+            start = datetime.fromisoformat(self._second) - timedelta(seconds=1)
+            self.since = start.isoformat() + found["zone"]
+        self._lines.append((stamp, key))
+        if len(self._lines) > KEPT:
+            self._before = self._lines.popleft()[0]
         return True
 
 

@@ -51,8 +51,8 @@ class Transport:
         except (OSError, ValueError, msgspec.ValidationError) as error:
             # ssl.SSLError is an OSError; none of them quotes a key.
             raise BadConfig(f"context {access.context}: certificates or address cannot be used: {error}") from None
-        if (auth := auth_of(access)) is not None:
-            self._http.auth = auth
+        # Where certificates tell who asks, an Auth that adds nothing: none at all would look into ~/.netrc.
+        self._http.auth = auth_of(access) or httpx2.Auth()
         theirs = [each for each in self._http.headers.multi_items() if each[0].lower() != "user-agent"]
         self._http.headers = httpx2.Headers([*theirs, *_headers(access)])
         name = access.cluster.get("tls-server-name")
