@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from raytrain_eks import Job, Run, SpecError, TargetError
+from raytrain_eks import Job, Run, SpecError, Sweep, TargetError
 from raytrain_eks.api import html
 from raytrain_eks.api.result import Lines, RunFailed
 from raytrain_eks.checkpoint.run import EVENTS, METRICS, SUMMARY, RunFolder
 from raytrain_eks.submit.errors import Busy, Incompatible, NotAllowed, NotFound, Unreachable
 
+ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -80,6 +81,21 @@ def test_what_is_sent_is_the_file_or_the_fields(server, job, storage, person):
         with zipfile.ZipFile(io.BytesIO(package)) as archive:
             assert archive.read(name).decode() == (text if name == "job.yaml" else each.to_yaml())
             assert "weights.pt" not in archive.namelist()
+
+
+def test_a_sweep_is_submitted_with_its_job_in_place(server, storage, person, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    loaded = Sweep.load("jobs/quickstart_sweep.yaml")
+    for sweep in (loaded, Sweep(**loaded.written())):
+        run = sweep.submit(on=server.url, storage=storage, working_dir=person)
+        sent = server.jobs[run.id]
+        assert run.name == loaded.name
+        assert "raytrain_eks.tune" in sent["entrypoint"]
+        package = server.packages[sent["runtime_env"]["working_dir"].removeprefix("gcs://")]
+        with zipfile.ZipFile(io.BytesIO(package)) as archive:
+            travels = Sweep.read(archive.read(".raytrain/job.yaml").decode())
+        assert travels.job.name == "quickstart"
+        server.jobs.clear()
 
 
 def test_folder_read_as_tables(server, job, storage):
