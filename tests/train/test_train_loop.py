@@ -221,3 +221,44 @@ def test_once_the_machine_will_be_taken_away_a_checkpoint_is_made_at_once_and_ag
     rank.go()
     assert [event["step"] for event in rank.events("reclaimed")] == [4]
     assert [event["step"] for event in rank.events("save")] == saved
+
+
+class Pilot:
+    """Says at each of its steps what it was told to say, in turn, and remembers what the loop told."""
+
+    def __init__(self, *words: bool):
+        self.words, self.asked, self.steps = list(words), [], []
+
+    def waits(self, step: int) -> bool:
+        return step in (4, 8)
+
+    def stepped(self, progress, loss) -> None:
+        self.steps.append(progress.step)
+
+    def evaluated(self, progress) -> None:
+        pass
+
+    def goes_on(self, progress) -> bool:
+        self.asked.append((progress.step, progress.held_last))
+        return self.words.pop(0)
+
+
+def test_at_a_pilot_s_step_the_run_saves_evaluates_and_waits_for_the_word(folder):
+    clean = Rank(job_of(folder), folder)
+    losses = [line["loss"] for line in clean.go()]
+    (folder / "runs" / "one").rename(folder / "clean")
+    first = Rank(job_of(folder), folder)
+    first.loop.pilot = Pilot(True, False)
+    first.go()
+    # Not one step beyond the place at which it was stopped.
+    assert first.loop.pilot.steps == list(range(1, 9))
+    assert [step for step, held in first.loop.pilot.asked if held is not None] == [4, 8]
+    assert first.run.storage.exists("checkpoints/step-00000008/manifest.json")
+    # As after a crash while it waited: it asks again before it does anything.
+    second = Rank(job_of(folder), folder)
+    second.loop.pilot = Pilot(False)
+    second.go()
+    assert (second.loop.pilot.steps, second.loop.pilot.asked) == ([], first.loop.pilot.asked[1:])
+    third = Rank(job_of(folder), folder)
+    third.loop.pilot = Pilot(True)
+    assert [line["loss"] for line in third.go()] == losses
