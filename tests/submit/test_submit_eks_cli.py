@@ -7,13 +7,14 @@ import yaml
 from double.operator import Operator
 from eks_site import NAMESPACE, Site
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def site(tmp_path, api) -> Site:
     return Site(tmp_path, api)
 
 
-@pytest.mark.slow
 def test_a_dry_run_prints_the_rayjob_and_contacts_nobody(site):
     file = site.job(workers="{nodes: 2}")
     shown = site.run("submit", file, "--on", "eks", "--dry-run", KUBECONFIG="/nowhere")
@@ -27,7 +28,6 @@ def test_a_dry_run_prints_the_rayjob_and_contacts_nobody(site):
     assert site.rayjobs() == []
 
 
-@pytest.mark.slow
 def test_a_run_is_known_on_a_machine_that_did_not_submit_it(site):
     assert site.run("submit", site.job(), "--on", "eks").returncode == 0
     operator = Operator(site.api)

@@ -27,6 +27,15 @@ def library(monkeypatch) -> None:
     monkeypatch.setattr(eks_code, "of_library", lambda: Package(Path(), tuple(files)))
 
 
+MUCH = 200_000
+
+
+@pytest.fixture
+def narrow(monkeypatch) -> None:
+    """A ConfigMap that takes little, so that tests need not pack much."""
+    monkeypatch.setattr(eks_code, "CONFIG_MAP_LIMIT", MUCH // 2)
+
+
 def submission(folder: Path) -> Submission:
     (folder / "job.yaml").write_text("kind: Job")
     return Submission(
@@ -83,14 +92,14 @@ def test_a_checkout_of_the_library_keeps_its_own(tmp_path):
 
 
 def test_the_image_brings_all_but_the_job_file(tmp_path):
-    (tmp_path / "much").write_bytes(os.urandom(2 * 2**20))
+    (tmp_path / "much").write_bytes(os.urandom(MUCH))
     code, _ = packed(tmp_path, "image")
     assert names(lzma.decompress(code.content)) == {"job.yaml"}
 
 
-def test_what_is_large_goes_beside_the_runs(tmp_path, monkeypatch):
+def test_what_is_large_goes_beside_the_runs(tmp_path, monkeypatch, narrow):
     (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "much").write_bytes(os.urandom(2 * 2**20))
+    (tmp_path / "work" / "much").write_bytes(os.urandom(MUCH))
     mount = str(tmp_path / "shared")
     monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == mount)
     code, told = packed(tmp_path / "work", storage=f"{mount}/runs", mounts=(mount,))
@@ -102,10 +111,10 @@ def test_what_is_large_goes_beside_the_runs(tmp_path, monkeypatch):
     assert s3.uri == f"s3://bucket/runs/{code.name}"
 
 
-def test_what_no_way_takes_is_refused_with_its_largest_files(tmp_path):
-    (tmp_path / "much").write_bytes(os.urandom(2 * 2**20))
+def test_what_no_way_takes_is_refused_with_its_largest_files(tmp_path, narrow):
+    (tmp_path / "much").write_bytes(os.urandom(MUCH))
     for how in ("auto", "configmap"):
-        with pytest.raises(TooLarge, match=r"a ConfigMap takes 0\.9 MiB(?s:.*)much"):
+        with pytest.raises(TooLarge, match=r"a ConfigMap takes 0\.1 MiB(?s:.*)much"):
             packed(tmp_path, how)
     with pytest.raises(TargetError, match="cannot be written from here"):
         packed(tmp_path, "storage")
