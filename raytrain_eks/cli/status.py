@@ -50,7 +50,8 @@ def command(
         found = status(
             run,
             storage=place,
-            target=target_of(on, access, record),
+            # The Ray of this machine may be another one by now.
+            target=target_of(on, access, record) if target.shares_files else target,
             job_id=record.id if record is not None else None,
         )
         if watch and out.colored() and output == "table":
