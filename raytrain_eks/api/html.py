@@ -27,7 +27,7 @@ def facts(title: str, about: Mapping[str, object]) -> str:
 def linked(value: object) -> str:
     """A value as HTML; an address of the web as a link."""
     text = escape(str(value))
-    if isinstance(value, str) and value.startswith(("http://", "https://")):
+    if isinstance(value, str) and value.startswith(("http://", "https://")) and " " not in value:
         return f"<a href='{text}' target='_blank' rel='noopener'>{text}</a>"
     return text
 

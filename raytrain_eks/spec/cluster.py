@@ -282,7 +282,7 @@ class Cluster(Model):
     """The KubeRay operator that will read the objects."""
 
     jupyterhub: JupyterHub | None = None
-    """A JupyterHub whose notebooks use the cluster's nodes and folders and submit jobs. None: none is rendered for."""
+    """A JupyterHub whose notebooks use the cluster's nodes and folders and submit jobs. None: no hub."""
 
     mpi: Mpi | None = None
     """An MPIJob on the pods of a group. None: none."""
