@@ -37,6 +37,8 @@ class Room:
     """Nodes of the first one's kind that the cluster may have in all; None: it has what it has."""
     quota: Resources | None = None
     """Of the queue; None: none."""
+    planned: int = 0
+    """Workers that the cluster was made for, also while their nodes are still on their way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class Concurrency:
 def concurrency(needs: Trials, room: Room, *, trials: int, asked: int | None) -> Concurrency:
     """Trials at the same time. Raises SpecError for a trial that is larger than the cluster."""
     kind = next((name for name in ("GPU", "neuron_cores") if needs.each.get(name)), "CPU")
-    slots, there = _slots(needs, room), _there(room, kind)
+    slots, there = max(_slots(needs, room), room.planned), max(_there(room, kind), room.planned)
     fitting = slots // needs.workers
     word = {"CPU": "CPU", "GPU": "GPU", "neuron_cores": "NeuronCore"}[kind]
     has = f"{counted(int(there), word)}" + (

@@ -17,7 +17,8 @@ from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load, of_document, read_document
 from raytrain_eks.spec.problem import SpecError, counted
 from raytrain_eks.spec.sweep import Sweep
-from raytrain_eks.train.driver import anywhere, connect, run_steps, say
+from raytrain_eks.train.driver import anywhere, check_client, connect, run_steps, say
+from raytrain_eks.train.trainer import Planned
 from raytrain_eks.tune.capacity import Room, Trials, concurrency, grown
 from raytrain_eks.tune.conductor import Conductor, Ready
 from raytrain_eks.tune.folder import Journal, SweepFolder
@@ -29,9 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("sweep", help="the sweep file")
     parser.add_argument("--storage", help="folder or s3:// URL that holds sweeps; overrides the file's")
     parser.add_argument("--resume", action="store_true", help="go on with the sweep even if the file has changed")
+    parser.add_argument("--workers", type=Planned.parse, help="as the cluster's plan counts them, such as 32xGPU")
+    parser.add_argument("--client", help="the version of raytrain-eks that submitted the sweep")
     given = parser.parse_args(arguments)
     try:
-        return Driver(read(given.sweep), given.storage, resume=given.resume).drive()
+        check_client(given.client)
+        return Driver(read(given.sweep), given.storage, resume=given.resume, planned=given.workers).drive()
     except SpecError as error:
         print(error, file=sys.stderr, flush=True)
         print("nothing was started", file=sys.stderr, flush=True)
@@ -58,11 +62,11 @@ def read(path: str) -> Sweep:
 class Driver:
     """One attempt of a sweep."""
 
-    def __init__(self, sweep: Sweep, storage: str | None, *, resume: bool):
+    def __init__(self, sweep: Sweep, storage: str | None, *, resume: bool, planned: Planned | None = None):
         from raytrain_eks.checkpoint.default import default_storage
         from raytrain_eks.checkpoint.storage import Storage
 
-        self.sweep, self.resume = sweep, resume
+        self.sweep, self.resume, self.planned = sweep, resume, planned
         self.job = anywhere(Job.parse(sweep.job_data()))
         self.storage = Storage.of(storage or sweep.storage or self.job.storage or default_storage())
         self.folder = SweepFolder(self.storage, sweep.name)
@@ -138,8 +142,12 @@ class Driver:
 
         from raytrain_eks.train.trainer import worker_resources
 
-        each = worker_resources(self.job, resources)
+        each = worker_resources(self.job, resources, self.planned)
         wanted = self.job.workers.count
+        if wanted is None and self.planned is not None:
+            # A cluster that was made for the sweep has the nodes of all trials that run at the same time.
+            alike = self.sweep.concurrency if self.job.workers.nodes is not None else None
+            wanted = self.planned.count // (alike or 1)
         kind = next((name for name in ("GPU", "neuron_cores") if each.get(name)), None)
         if wanted is None and self.job.workers.nodes is not None and kind is not None:
             wanted = self.job.workers.nodes * int(max(node["Resources"].get(kind, 0) for node in ray.nodes()))
@@ -155,7 +163,8 @@ class Driver:
         kept, why = (SPARE_CPUS, "everything else") if MARKER in os.environ else (0, "")
         if not self.job.data.prepare:
             kept, why = kept or 1, "packing data"
-        room = Room(nodes=nodes, kept=kept, kept_for=why)
+        made_for = self.planned.count if self.planned is not None else 0
+        room = Room(nodes=nodes, kept=kept, kept_for=why, planned=made_for)
         plan = self._cluster_plan()
         return grown(room, plan, self.job.workers.group) if plan is not None else room
 

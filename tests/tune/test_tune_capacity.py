@@ -51,6 +51,12 @@ def plan(needs: Trials, room: Room, trials: int = 8, asked: int | None = None):
             1,
             "8 trials x 8 workers on 16 GPUs on 2 nodes: 1 at a time, because the queue's quota has room for no more",
         ),
+        (
+            Trials(workers=32, each=GPU),
+            Room(nodes=[], planned=64),
+            2,
+            "8 trials x 32 workers on 64 GPUs: 2 at a time, because 64 workers have room",
+        ),
         (Trials(workers=1, each={"CPU": 0.5}), Room(nodes=[{"CPU": 1}, {"CPU": 0.75}]), 3, "3 workers have room"),
         (Trials(workers=1, each={"CPU": 64, "GPU": 1}), Room(nodes=[NODE]), 1, "1 worker has room"),
         (Trials(workers=1, each={"neuron_cores": 1.0}), Room(nodes=[{"neuron_cores": 32.0}]), 8, "there are no more"),
