@@ -43,7 +43,11 @@ def by_optuna(sweep: Sweep, record: Record, number: int) -> Parameters:
     worst = _worst(sweep, record)
     for trial in record.trials.values():
         if trial.number < number:
-            study.add_trial(_told(sweep, trial, worst))
+            try:
+                study.add_trial(_told(sweep, trial, worst))
+            except ValueError:
+                # The space was changed since, and this trial lies outside: it tells nothing.
+                continue
     asked, drawn = study.ask(), {}
     for path in ordered(sweep.space):
         if holds(sweep.space[path], drawn):

@@ -61,3 +61,10 @@ def test_optuna_draws_at_random_at_first_then_near_the_good_ones():
 def test_optuna_bears_trials_that_did_not_complete(state):
     spec = sweep(space=SPACE, search=TPE, trials=40)
     assert set(suggest(spec, told(8, state), 9)) >= {"optimizer.learning_rate", "schedule.kind"}
+
+
+def test_optuna_passes_trials_over_that_lie_outside_a_changed_space():
+    space = SPACE | {"optimizer.learning_rate": {"kind": "loguniform", "low": 1e-3, "high": 1e-2}}
+    space |= {"optimizer.betas": {"kind": "choice", "values": [[0.8, 0.9], [0.9, 0.99]]}}
+    drawn = suggest(sweep(space=space, search=TPE, trials=40), told(8), 9)
+    assert 1e-3 <= drawn["optimizer.learning_rate"] <= 1e-2
