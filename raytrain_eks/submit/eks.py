@@ -161,9 +161,11 @@ class Eks:
         assert self.placed is not None
         assert self._file is not None
         place, storage = self.placed, submission.metadata[STORAGE_KEY]
-        # A dry run takes what is there; the code of an image may be of another version.
-        more = [] if "--tiny" in submission.options else [f"--workers={place.workers}"]
-        more += [f"--client={raytrain_eks.__version__}"] if self.options.code == "image" else []
+        more: list[str] = []
+        if self._file.sweep is None:
+            # A dry run takes what is there, and so do the trials of a sweep.
+            more += [] if self._file.tiny else [f"--workers={place.workers}"]
+            more += [f"--client={raytrain_eks.__version__}"] if self.options.code == "image" else []
         whole = replace(submission, options=(*submission.options, *more))
         code = pack(whole, self.options.code, storage=storage, mounts=place.mounts, say=say)
         bodies = eks_rayjob.objects(whole, place, code, content=self._file.content, now=eks_rayjob.now())

@@ -74,7 +74,7 @@ def refuse_complete(file: JobFile, storage: str, earlier: Iterable[dict[str, Any
         known = folder.identity() is not None
         summary = folder.summary() or {} if known else {}
         if known:
-            if summary.get("status") == "complete" and _same(file.job, folder.storage.read(JOB)):
+            if summary.get("status") == "complete" and _same(file, folder.storage.read(JOB)):
                 raise AlreadyComplete(f"{name} is already complete, {summary.get('steps')} steps: {folder.url}")
             return
     except OSError:
@@ -83,20 +83,22 @@ def refuse_complete(file: JobFile, storage: str, earlier: Iterable[dict[str, Any
     if newest is None or job_state(newest).phase is not Phase.SUCCEEDED or cancelled(newest):
         return
     before = of_rayjob(newest)
-    if before is not None and _same(file.job, before.content):
+    if before is not None and _same(file, before.content):
         raise AlreadyComplete(
             f"{name} is already complete, as RayJob {newest['metadata']['name']} says: {folder.url}\n"
             "  where that folder was removed, delete the RayJob as well, or change `name`"
         )
 
 
-def _same(job: Job, content: bytes) -> bool:
-    """Whether the run of a stored job file ends where this one's does."""
+def _same(file: JobFile, content: bytes) -> bool:
+    """Whether the run of a stored file ends where this one's does."""
     try:
-        before = JobFile.of(Path(JOB), content).job
+        before = JobFile.of(Path(JOB), content)
     except SpecError:
         return False
-    return before.stop == job.stop and before.identity() == job.identity()
+    if file.sweep is not None or before.sweep is not None:
+        return file.spec == before.spec
+    return before.job.stop == file.job.stop and before.job.identity() == file.job.identity()
 
 
 def request_stop(storage: str, run: str) -> bool:

@@ -371,6 +371,32 @@ def test_a_deleted_job_is_lost_to_its_follower(here):
         list(lines)
 
 
+SWEEP = """\
+kind: Sweep
+name: search
+job: {job}
+space:
+  optimizer.learning_rate: {{kind: loguniform, low: 1.0e-4, high: 1.0e-2}}
+objective: {{metric: eval_loss, mode: min}}
+trials: 4
+concurrency: 2
+"""
+
+
+def test_a_sweep_goes_the_same_way(here):
+    path = here.site.folder / "sweep.yaml"
+    path.write_text(SWEEP.format(job=here.site.folder / here.site.job(workers="{nodes: 1}")))
+    here.start(JobFile.read(path), here.target())
+    (body,) = here.site.rayjobs()
+    assert "-m raytrain_eks.tune" in body["spec"]["entrypoint"]
+    assert "--workers" not in body["spec"]["entrypoint"]
+    assert body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] == 2
+    here.entry().finish()
+    here.operator.settle()
+    with pytest.raises(AlreadyComplete):
+        here.start(JobFile.read(path), here.target())
+
+
 def test_500_jobs_are_listed_in_pages(here):
     here.submit()
     (body,) = here.site.rayjobs()
