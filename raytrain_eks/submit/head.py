@@ -35,7 +35,9 @@ SPARE_CPUS = 2
 """Logical CPUs on top of the machine's: data tasks and Train's controller never wait for a worker to end."""
 START_S = 90.0
 """A head takes 5 to 8 s; on a busy machine more."""
-LOCK_S = START_S + 30.0
+LOCK_S = 2 * START_S + 30.0
+GAVE_UP = "timed out during startup"
+"""Ray's word when its raylet takes more than 30 s, which no setting changes (ray/_private/node.py)."""
 STOP_S = 10.0
 PROBE_S = 5.0
 PATIENCE_S = 20.0
@@ -217,7 +219,7 @@ class LocalHead:
             elif head is not None:
                 say(f"the local Ray is replaced: {why}")
                 self._end(head)
-            return self._start(say)
+            return self._start_again(say)
 
     def stop(self) -> bool:
         """End the head and everything that it started; False when there was none."""
@@ -234,6 +236,16 @@ class LocalHead:
             processes.end([head.pid], grace=STOP_S if head.dead() is None else 0.5)
         processes.end(processes.marked(MARKER, head.id), grace=1.0)
         self.file.unlink(missing_ok=True)
+
+    def _start_again(self, say: Say) -> Head:
+        """Start a head; once more when Ray itself gave up, as it does on a busy machine."""
+        try:
+            return self._start(say)
+        except TargetError as error:
+            if GAVE_UP not in str(error):
+                raise
+            say("Ray gave up starting on this busy machine; once more")
+            return self._start(say)
 
     def _start(self, say: Say) -> Head:
         began = time.monotonic()
