@@ -13,6 +13,7 @@ import click
 VERBS: dict[str, str] = {
     "init": "Write a first cluster, job or sweep file that validates.",
     "validate": "Check files; every problem with its line, its rule and its fix.",
+    "plan": "What a job or cluster file comes to: split, memory, time; and why.",
     "render": "Write every Kubernetes object of a cluster file, in the order of applying.",
     "lint": "Find what cannot work in any Kubernetes manifests.",
     "diff": "Compare two cluster files or bundles, or one with what a cluster has, by meaning.",

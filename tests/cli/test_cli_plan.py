@@ -1,0 +1,58 @@
+"""`raytrain-eks plan`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from raytrain_eks.cli.plan import command
+from raytrain_eks.spec.problem import SpecError
+
+JOBS = ("llama3-8b-sft-a100", "llama3-70b-p5", "bert-large-trn1", "quickstart", "quickstart_sweep")
+
+
+def planned(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(command, list(words), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return int(result.return_value or 0), result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_job_files(name, root, monkeypatch):
+    monkeypatch.chdir(root)
+    code, text, _ = planned(f"jobs/{name}.yaml")
+    assert code == 0
+    assert "parameters" in text
+    assert "global batch" in text
+
+
+@pytest.mark.parametrize("name", ["gpu-a100", "trn1", "cpu-kind"])
+def test_cluster_files(name, root):
+    files = list((root / "cluster_specs").glob(f"{name}*.yaml"))
+    for file in files:
+        code, text, _ = planned(str(file))
+        assert code == 0
+        assert text.startswith("WHAT")
+        assert "head" in text
+
+
+def test_a_job_that_does_not_fit_is_told_what_would(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = (root / "jobs" / "llama3-8b-sft-a100.yaml").read_text()
+    file = tmp_path / "job.yaml"
+    file.write_text(text.replace("zero: 3, activation_checkpointing: full", "zero: 1"))
+    code, out, err = planned(str(file), "-o", "json")
+    found = json.loads(out)
+    assert (code, found["fits"]) == (3, False)
+    assert {"kind": "torch", "fsdp": True} in found["alternatives"]
+    assert "this would, with `micro: 1`: engine: {kind: torch, fsdp: true}" in err
+
+
+def test_an_engine_for_other_accelerators_is_refused(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = (root / "jobs" / "bert-large-trn1.yaml").read_text()
+    file = tmp_path / "job.yaml"
+    file.write_text(text.replace("kind: xla", "kind: torch"))
+    with pytest.raises(SpecError, match="torch_xla only"):
+        planned(str(file))
