@@ -1,8 +1,9 @@
 """A driver's log out of the pods that submit it: every line once, bounded memory, however often connections break.
 
 The pod that submits shows the driver's log as its own, and keeps it when the job's cluster is gone. When that pod is
-lost, the operator starts another one, which shows the driver's log once more from its beginning: what was told already
-is left out by counting the lines after the one with which Ray begins every driver's log.
+lost, another one follows it, which shows the driver's log once more from its beginning: what was told already is left
+out by counting the lines after the one with which Ray begins every driver's log. When the head was lost as well, the new
+one submits the job again (KubeRay, BuildJobSubmitCommand): that is another driver, which is told in full.
 """
 
 import re
@@ -16,6 +17,8 @@ from raytrain_eks.submit.jobserver import CHUNK
 
 BEGINS = re.compile(r"Running entrypoint for job ")
 """Ray's first line of a driver's log (job_manager.py)."""
+SUBMITTED = re.compile(r".*\bJob '.*' submitted successfully")
+"""What `ray job submit` says, and `ray job logs` does not."""
 KEPT = 80 * CHUNK
 """Bytes that stay after they were read: a follower that connects again may have lost what waited in its queue, 64
 chunks at most."""
@@ -107,6 +110,7 @@ class Feed:
                     continue
                 self._driver = number
             elif not first:
+                self._driver = 0 if SUBMITTED.match(line) else self._driver
                 continue
             self._put(line.encode("utf-8", "surrogateescape") + b"\n")
 

@@ -46,6 +46,16 @@ def test_a_second_pod_that_submits_goes_on_where_the_first_was_lost():
     assert (begun + rest).decode().splitlines() == ["submitted", BEGIN, "one", "two", "three", "two"]
 
 
+def test_a_driver_that_was_submitted_again_is_told_in_full():
+    logs = {
+        "a": ["Job 'x' submitted successfully", BEGIN, "one", "two"],
+        "b": ["INFO cli.py:60 -- Job 'x' submitted successfully", BEGIN, "one", "going on from step 10"],
+    }
+    feed = Feed(lambda: ["a", "b"], lambda pod: iter(logs[pod]))
+    told = whole(feed).decode().splitlines()
+    assert told[1:] == [BEGIN, "one", "two", BEGIN, "one", "going on from step 10"]
+
+
 def test_what_broke_is_read_on_without_a_line_twice():
     tries = itertools.count()
 
