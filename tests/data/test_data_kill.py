@@ -69,7 +69,7 @@ def kill(program: subprocess.Popen[bytes], store: Path, more: int, pause: float)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "kills"), [("here", 9), ("ray", 2)])
+@pytest.mark.parametrize(("way", "kills"), [("here", 6), ("ray", 1)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(source, tmp_path, way, kills):
     clean = begin(source, tmp_path / "clean", "here")
     assert clean.wait(120) == 0
@@ -80,7 +80,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(source, tmp_path, wa
         killed += kill(program, tmp_path / "store", dice.randint(0, 2), dice.random() * 0.2)
         assert len(shards(tmp_path / "store")) >= seen, "what was there stayed"
         seen = len(shards(tmp_path / "store"))
-    assert killed >= kills // 2
+    assert killed >= (kills + 1) // 2
     last = begin(source, tmp_path / "store", way)
     assert last.wait(120) == 0
     assert shards(tmp_path / "store") == expected
