@@ -2,8 +2,8 @@
 
 The pod that submits shows the driver's log as its own, and keeps it when the job's cluster is gone. When that pod is
 lost, another one follows it, which shows the driver's log once more from its beginning: what was told already is left
-out by counting the lines after the one with which Ray begins every driver's log. When the head was lost as well, the new
-one submits the job again (KubeRay, BuildJobSubmitCommand): that is another driver, which is told in full.
+out by counting the lines after the one with which Ray begins every driver's log. When the head was lost as well, the
+new one submits the job again (KubeRay, BuildJobSubmitCommand): that is another driver, which is told in full.
 """
 
 import re
