@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from raytrain_eks.kube import order
 from raytrain_eks.kube.errors import Conflict, Forbidden, Invalid
 from raytrain_eks.kube.reasons import explain
-from raytrain_eks.kube.removal import Step
+from raytrain_eks.kube.removal import Step, resident
 
 if TYPE_CHECKING:
     from raytrain_eks.kube.client import Client
@@ -54,19 +54,17 @@ def delete(
     Raises KubeError for what concerns all: no answer, no one known.
     """
     end = time.monotonic() + seconds
-    held = ""
+    held, taken = "", list[Step]()
     for _, ranks in groupby(steps, key=lambda step: order.rank(str(step.body["kind"]))):
         going = []
         for step in ranks:
-            if step.verb != "delete":
-                yield Removed(step, "kept" if step.verb == "keep" else step.verb, step.reason)
-            elif held:
-                yield Removed(step, "skipped", f"waits for {held}")
+            waits = held and step.verb == "delete"
+            first = Removed(step, "skipped", f"waits for {held}") if waits else _ask(client, step, taken)
+            if step.verb == "delete" and first.outcome == "deleted":
+                going.append(step)
             else:
-                asked = _ask(client, step)
-                if asked.outcome == "failed":
-                    yield asked
-                going += [step] if asked.outcome == "deleted" else []
+                yield first
+        taken += going
         for result in (
             _gone(client, going, end, say) if wait else (Removed(each, "deleted", each.reason) for each in going)
         ):
@@ -74,8 +72,16 @@ def delete(
             yield result
 
 
-def _ask(client: "Client", step: Step) -> Removed:
+def _ask(client: "Client", step: Step, taken: Sequence[Step]) -> Removed:
+    """Ask for an object's end, where the plan says so."""
+    if step.verb != "delete":
+        return Removed(step, {"keep": "kept"}.get(step.verb, step.verb), step.reason)
     metadata = step.body["metadata"]
+    if step.body["kind"] == "Namespace":
+        # Once more: what did not go, or came since the plan was made, would go with it.
+        found = resident(client, metadata["name"], [each.body for each in taken])
+        if found is not None:
+            return Removed(step, "kept", f"{found} lives in it")
     workload = step.body["kind"] in order.WORKLOADS
     try:
         client.delete(

@@ -118,9 +118,13 @@ def _namespace(client: "Client", body: Body, steps: Sequence[Step]) -> Step:
     live = _live(client, body)
     if live is None:
         return Step(body, "absent")
-    going = [step.body for step in steps if step.verb == "delete"]
-    found = next(_residents(client, str(body["metadata"]["name"]), going), None)
+    found = resident(client, str(body["metadata"]["name"]), [step.body for step in steps if step.verb == "delete"])
     return Step(live, "keep", f"{found} lives in it") if found else Step(live, "delete")
+
+
+def resident(client: "Client", namespace: str, going: Sequence[Body]) -> str | None:
+    """`Kind/name` of something in a namespace that is not among `going`, nor made for them; None when all is."""
+    return next(_residents(client, namespace, going), None)
 
 
 def _residents(client: "Client", namespace: str, going: Sequence[Body]) -> Iterator[str]:

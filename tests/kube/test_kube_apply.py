@@ -47,10 +47,15 @@ def everything(api):
     return {each["metadata"]["uid"]: copy.deepcopy(each) for _, each in api.store.everything()}
 
 
+SOME = ("Namespace", "Queue", "NodePool", "StorageClass", "DaemonSet", "RayCluster")
+
+
 @pytest.fixture
 def applied(kube_api, kube_client):
-    done(kube_client, bodies_of("gpu-a100"))
-    return bodies_of("gpu-a100")
+    """Some objects of an example, applied."""
+    bodies = [body for body in bodies_of("gpu-a100") if body["kind"] in SOME]
+    done(kube_client, bodies)
+    return bodies
 
 
 # Twice is once
@@ -166,6 +171,7 @@ def test_fields_of_others_are_named_with_their_owner_and_taken_by_force_alone(ku
     assert set(outcomes(done(kube_client, applied))) == {"unchanged"}
 
 
+@pytest.mark.slow
 def test_what_somebody_else_applied_in_the_same_form_is_no_conflict(kube_api, kube_client):
     for body in bodies_of("gpu-a100"):
         kube_client.apply(body, manager="kubectl")
@@ -264,6 +270,7 @@ def test_a_namespace_that_is_going_is_named(kube_api, kube_client):
 # Interruptions
 
 
+@pytest.mark.slow
 def test_trouble_on_the_way_is_overcome(kube_api, kube_client, monkeypatch):
     monkeypatch.setattr(transport.time, "sleep", lambda seconds: None)
     for verb in ("get", "patch"):

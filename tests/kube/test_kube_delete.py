@@ -29,8 +29,9 @@ def no_long_pauses(monkeypatch):
     monkeypatch.setattr(deleting, "LONGEST_PAUSE_S", 0.01)
 
 
-def put(client, name="gpu-a100"):
-    results = list(applying.apply(client, bodies_of(name)))
+def put(client, name="gpu-a100", kinds=None):
+    bodies = [body for body in bodies_of(name) if kinds is None or body["kind"] in kinds]
+    results = list(applying.apply(client, bodies))
     assert not [each for each in results if each.outcome == "failed"]
 
 
@@ -133,7 +134,7 @@ def test_what_is_not_ours_stays(kube_api, kube_client):
     ],
 )
 def test_a_namespace_goes_only_when_nobody_would_miss_anything(kube_api, kube_client, body, lives):
-    put(kube_client)
+    put(kube_client, kinds=("Namespace", "PersistentVolumeClaim", "RayCluster"))
     kube_client.create(body)
     step = planned(kube_client, storage=True)[-1]
     assert step.key == "Namespace/training"
@@ -141,7 +142,7 @@ def test_a_namespace_goes_only_when_nobody_would_miss_anything(kube_api, kube_cl
 
 
 def test_a_namespace_that_cannot_be_looked_into_stays(kube_api, kube_client):
-    put(kube_client)
+    put(kube_client, kinds=("Namespace", "RayCluster"))
     kube_api.rbac.deny(verb="list", resource="secrets")
     assert planned(kube_client, storage=True)[-1].verb == "keep"
 
@@ -180,7 +181,7 @@ def on_nodes_of(name):
     ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else "",
 )
 def test_jobs_that_run_on_it_are_named(kube_api, kube_client, body, stands):
-    put(kube_client)
+    put(kube_client, kinds=("Namespace", "NodePool", "RayCluster"))
     kube_api.objects.put(body)
     found = removal.running_jobs(kube_client, planned(kube_client))
     assert found == ([f"training/{body['metadata']['name']}"] if stands else [])
@@ -198,7 +199,7 @@ def test_jobs_that_run_on_it_are_named(kube_api, kube_client, body, stands):
     ],
 )
 def test_what_is_stuck_says_why_and_holds_what_it_stands_on(kube_api, kube_client, kind, finalizer, says):
-    put(kube_client)
+    put(kube_client, kinds=("Namespace", "EC2NodeClass", "NodePool", "Queue", "RayCluster"))
     body = next(step.body for step in planned(kube_client) if step.body["kind"] == kind)
     kube_api.objects.patch(body, {"metadata": {"finalizers": [finalizer]}})
     results = gone(kube_client, planned(kube_client, storage=True), seconds=0.1)
@@ -214,13 +215,14 @@ def test_what_is_stuck_says_why_and_holds_what_it_stands_on(kube_api, kube_clien
 
 
 def test_what_was_made_anew_meanwhile_is_not_deleted(kube_api, kube_client):
-    put(kube_client)
+    put(kube_client, kinds=("Namespace", "RayCluster"))
     steps = planned(kube_client)
     old = kube_api.objects.get("rayclusters", "gpu-a100")
     kube_api.objects.delete(old)
-    put(kube_client)
+    put(kube_client, kinds=("RayCluster",))
     results = gone(kube_client, steps)
     assert by_outcome(results, "failed") == ["RayCluster/gpu-a100"]
+    assert {each.step.key: each.reason for each in results}["Namespace/training"] == "RayCluster/gpu-a100 lives in it"
     assert kube_api.objects.get("rayclusters", "gpu-a100")
 
 

@@ -77,6 +77,7 @@ def render(run):
     return run("render", FILE)[1]
 
 
+@pytest.mark.slow
 def test_what_render_wrote_can_be_applied(run, tmp_path):
     (tmp_path / "all.yaml").write_text(render(run))
     code, out, _ = run("apply", str(tmp_path / "all.yaml"), "--no-wait", "-o", "json")
@@ -94,6 +95,7 @@ def test_what_render_wrote_can_be_applied(run, tmp_path):
     assert run("diff", FILE)[0] == 0
 
 
+@pytest.mark.slow
 def test_diff_is_by_meaning_and_leaves_out_what_others_own(run, kube_api, tmp_path):
     run("apply", FILE, "--no-wait")
     live = kube_api.objects.get("rayclusters", "gpu-a100")
@@ -116,12 +118,12 @@ def test_diff_is_by_meaning_and_leaves_out_what_others_own(run, kube_api, tmp_pa
 
 
 def test_diff_says_whose_fields_would_not_be_taken(run, kube_api):
-    run("apply", FILE, "--no-wait")
-    live = kube_api.objects.get("rayclusters", "gpu-a100")
+    run("apply", SMALL, "--no-wait")
+    live = kube_api.objects.get("rayclusters", "cpu-kind", "raytrain")
     kube_api.objects.patch(live, {"spec": {"rayVersion": "2.99.0"}}, manager="kubectl-edit")
-    code, out, err = run("diff", FILE)
+    code, out, err = run("diff", SMALL)
     assert code == 1
-    assert '~ RayCluster/training/gpu-a100  spec.rayVersion: "2.99.0" -> "2.60.0"' in out
+    assert '~ RayCluster/raytrain/cpu-kind  spec.rayVersion: "2.99.0" -> "2.60.0"' in out
     assert ".spec.rayVersion is kubectl-edit" in err
 
 
@@ -180,11 +182,11 @@ def test_files_that_are_something_else(run, tmp_path, text, says):
 
 @pytest.mark.parametrize("verb", ["apply", "delete", "diff"])
 def test_who_may_not_is_told_so(run, kube_api, verb):
-    run("apply", FILE, "--no-wait")
+    run("apply", SMALL, "--no-wait")
     kube_api.rbac.deny(verb="get", resource="rayclusters")
-    code, out, err = run(verb, FILE, *(["--no-wait"] if verb == "apply" else []))
+    code, out, err = run(verb, SMALL, *(["--no-wait"] if verb == "apply" else []))
     assert code == 4
-    assert "not allowed (403): get rayclusters.ray.io gpu-a100 in namespace training" in out + err
+    assert "not allowed (403): get rayclusters.ray.io cpu-kind in namespace raytrain" in out + err
     assert "verbs: [get]" in out + err
 
 
@@ -219,6 +221,7 @@ def test_jobs_that_run_keep_a_cluster_from_being_deleted(run, kube_api):
 # At a terminal
 
 
+@pytest.mark.slow
 def test_a_person_is_shown_what_would_change_and_asked(run, kube_api, terminal):
     terminal("n\n")
     code, out, err = run("apply", FILE, "--no-wait")
