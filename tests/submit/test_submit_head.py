@@ -113,9 +113,7 @@ def test_nobody_without_the_token_gets_in(local):
     assert secret not in local.file.read_text()
 
 
-@pytest.mark.parametrize(
-    "part", ["gcs_server", r"dashboard/dashboard\.py", "raylet/raylet", r"ray.scripts.scripts start"]
-)
+@pytest.mark.parametrize("part", [r"dashboard/dashboard\.py", r"ray.scripts.scripts start"])
 def test_a_head_that_lost_a_part_is_replaced_and_leaves_nothing_behind(local, part):
     head, _ = ensure(local)
     victims = children(head, part)
