@@ -327,15 +327,15 @@ class Eks:
             if state.phase is Phase.PENDING:
                 self._delete(body)
                 return True
-            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            self._annotate(body, {CANCELLED: stamp})
-        self._looked.pop(id, None)
         if not self._ask(body, state):
             raise Unreachable(
                 f"nobody could be asked for a last checkpoint of {id}: the job server of its head is not reachable "
                 "from here, and neither is its storage\n  --now ends it all the same; it then goes on from the newest "
                 "checkpoint that there is"
             )
+        self._looked.pop(id, None)
+        with told():
+            self._annotate(body, {CANCELLED: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")})
         return True
 
     def end(self, id: str) -> bool:

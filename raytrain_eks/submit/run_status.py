@@ -233,6 +233,7 @@ def _judge(found: RunStatus, job: JobState | None, summary: dict[str, Any] | Non
     elif job is not None and job.phase is Phase.SUCCEEDED:
         found.state, found.phase = "complete", "complete: its last job is done"
     elif trouble is not None:
-        found.state, found.phase = "unknown", f"{trouble}; by its folder it is{at or ' not begun'}"
+        by_folder = f"; by its folder it is{at or ' not begun'}" if found.attempt is not None else ""
+        found.state, found.phase = "unknown", trouble + by_folder
     else:
         found.state, found.phase = "interrupted", f"interrupted{at}: no job of it runs on {found.on}{resume}"
