@@ -13,7 +13,7 @@ from raytrain_eks.submit.target import JobState, RankPlace, Stream, Target
 
 _LINE = re.compile(rb"ranks on \S+ \(node (?P<node>\w+)\): (?P<ranks>[\d= ]+)")
 """See `train.progress.places`."""
-LOOK_S = 10.0
+LOOK_S = 60.0
 """How often it is asked whether the rank was started anew."""
 
 
