@@ -81,7 +81,9 @@ def test_a_cancelled_run_saves_a_last_checkpoint_and_goes_on(applied):
 def test_a_job_that_waits_says_why(applied):
     """Its pod asks for more than any node has."""
     text = (applied.folder / "cluster.yaml").read_text()
-    (applied.folder / "large.yaml").write_text(text.replace("cpu: 1,", "cpu: 4000,"))
+    if "cpu: 1," not in text:
+        pytest.skip("RAYTRAIN_E2E_CLUSTER has no group with `cpu: 1,` that could ask for more")
+    (applied.folder / "large.yaml").write_text(text.replace("cpu: 1,", "cpu: 150,"))
     file = applied.job("waits")
     job = (applied.folder / file).read_text().replace("cluster: cluster.yaml", "cluster: large.yaml")
     (applied.folder / file).write_text(job)
