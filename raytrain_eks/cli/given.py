@@ -12,6 +12,8 @@ from raytrain_eks.cli import bundles
 from raytrain_eks.cli.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
+    from raytrain_eks.manifests.bundle import Bundle
+    from raytrain_eks.plan.cluster import ClusterPlan
     from raytrain_eks.spec.source import Document
 
 Bodies = list[dict[str, Any]]
@@ -72,9 +74,7 @@ def objects(found: "list[Document]") -> Bodies:
 def read(found: "list[Document]", path: str) -> Given:
     """What documents hold, checked for its form alone. Raises Failure (exit 3), SpecError."""
     if is_spec(found):
-        plan, bundle = bundles.from_document(found[0])
-        remarks = tuple(f"note: {note}" for note in bundle.notes)
-        return Given(bundle.bodies, plan.cluster.name, plan.cluster.kubernetes, remarks)
+        return _of_cluster(*bundles.from_document(found[0]))
     bodies = objects(found)
     for body in bodies:
         metadata = body.get("metadata")
@@ -84,6 +84,11 @@ def read(found: "list[Document]", path: str) -> Given:
     if not bodies:
         raise Failure(f"{path}: no Kubernetes object is in it", Outcome.FINDINGS)
     return Given(bodies)
+
+
+def _of_cluster(plan: "ClusterPlan", bundle: "Bundle") -> Given:
+    notes = tuple(f"note: {note}" for note in bundle.notes)
+    return Given(bundle.bodies, plan.cluster.name, plan.cluster.kubernetes, notes)
 
 
 def _something_else(body: dict[str, Any]) -> str:
@@ -96,9 +101,11 @@ def _something_else(body: dict[str, Any]) -> str:
 def given(path: str, consequence: str) -> Given:
     """What a file holds, linted. Raises Failure (exit 3), SpecError, OSError."""
     found = documents(path)
-    unchecked = read(found, path)
     if is_spec(found):
-        remarks = bundles.refuse_what_cannot_run(*bundles.from_document(found[0]), consequence)
+        plan, bundle = bundles.from_document(found[0])
+        remarks = bundles.refuse_what_cannot_run(plan, bundle, consequence)
+        unchecked = _of_cluster(plan, bundle)
     else:
+        unchecked = read(found, path)
         remarks = bundles.refuse_findings(found, consequence)
     return replace(unchecked, remarks=(*remarks, *unchecked.remarks))
