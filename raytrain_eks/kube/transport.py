@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import msgspec
 from lightkube.config import client_adapter, kubeconfig, models
+from lightkube.core.exceptions import ConfigError
 
 from raytrain_eks.kube.credentials import auth_of
 from raytrain_eks.kube.errors import Asked, BadConfig, KubeError, Unreachable, is_refusal, of_answer
@@ -48,9 +49,10 @@ class Transport:
                 timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S), proxy=access.cluster.get("proxy-url")
             )
             self._http = client_adapter.Client(config, parameters)
-        except (OSError, ValueError, msgspec.ValidationError) as error:
-            # ssl.SSLError is an OSError; none of them quotes a key.
-            raise BadConfig(f"context {access.context}: certificates or address cannot be used: {error}") from None
+        except (OSError, ValueError, ImportError, httpx2.InvalidURL, msgspec.ValidationError) as error:
+            # ssl.SSLError is an OSError; none of them quotes a key. A SOCKS proxy asks for a package that is not there.
+            what = "certificates, address or proxy cannot be used"
+            raise BadConfig(f"context {access.context}: {what}: {error}") from None
         # Where certificates tell who asks, an Auth that adds nothing: none at all would look into ~/.netrc.
         self._http.auth = auth_of(access) or httpx2.Auth()
         theirs = [each for each in self._http.headers.multi_items() if each[0].lower() != "user-agent"]
@@ -84,6 +86,8 @@ class Transport:
             last = attempt == self.tries
             try:
                 response = self._http.send(request)
+            except ConfigError as error:
+                raise BadConfig(f"context {self.access.context}: {error}") from None
             except httpx2.HTTPError as error:
                 # Who does not even listen is not there; who answers with trouble may be better in a while.
                 if last or (attempt >= CONNECTS and _never_sent(error)) or not _repeatable(error, safe):
@@ -119,6 +123,8 @@ class Transport:
                 yield from _split(response.iter_bytes())
             finally:
                 response.close()
+        except ConfigError as error:
+            raise BadConfig(f"context {self.access.context}: {error}") from None
         except httpx2.HTTPError as error:
             if isinstance(error, _BROKEN) and not _untrusted(error):
                 raise ConnectionError(str(error) or type(error).__name__) from None

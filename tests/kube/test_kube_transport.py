@@ -148,6 +148,32 @@ def test_a_plugin_makes_tokens_and_a_new_one_when_the_old_is_refused(kube_api, t
 
 
 @pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({}, {"tokenFile": "/nonexistent/token"}),
+        ({"certificate-authority": "/nonexistent/ca.crt", "certificate-authority-data": None}, {"token": "t"}),
+        ({"certificate-authority-data": "bm90IGEgY2VydGlmaWNhdGU="}, {"token": "t"}),
+        ({}, {"client-certificate-data": "eA==", "client-key-data": "eA=="}),
+        ({"server": "https://[::1"}, {"token": "t"}),
+        ({"proxy-url": "socks5://127.0.0.1:9"}, {"token": "t"}),
+        ({}, {"auth-provider": {"name": "gcp"}}),
+        ({}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}),
+    ],
+)
+def test_a_kubeconfig_that_cannot_work_is_a_message(kube_api, tmp_path, monkeypatch, cluster, user):
+    monkeypatch.setattr(transport.time, "sleep", lambda seconds: None)
+    config = yaml.safe_load(kube_api.kubeconfig(tmp_path).read_text())
+    changed = config["clusters"][0]["cluster"] | cluster
+    config["clusters"][0]["cluster"] = {key: value for key, value in changed.items() if value is not None}
+    config["users"][0]["user"] = user
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    with pytest.raises(errors.BadConfig) as caught:
+        connect(kubeconfig=str(tmp_path / "config")).version()
+    assert caught.value.code == 4
+    assert "double" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("script", "says"),
     [
         (None, "there is no program `get-token`, which makes tokens\n  pip install awscli"),
