@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from double import managed
+from double import kinds, managed
 from double.asking import ask
 from double.bodies import config_map, pod, ray_job
 from double.refusal import Refusal
+from hypothesis import given
+from hypothesis import strategies as st
 
 CORE = "/api/v1/namespaces/training"
 
@@ -133,3 +135,36 @@ def test_fields_are_written_and_read_back():
         "f:metadata": {"f:finalizers": {'v:"x"': {}}},
     }
     assert frozenset(managed.decode(tree)) == paths
+
+
+VALUES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("123"), max_size=4)
+APPLIES = st.lists(st.tuples(st.sampled_from(["us", "them", "others"]), VALUES, st.booleans()), max_size=8)
+
+
+@given(APPLIES)
+def test_every_field_has_an_owner_and_every_owner_his_fields(applies):
+    """Whatever was applied by whomever: fields and ownership tell the same, a manager has what he applied last unless
+    somebody took it by force, and a conflict changes nothing."""
+    shape = kinds.Kinds().named("configmaps").versions["v1"]
+    live, last = {}, {}
+    for number, (manager, data, force) in enumerate(applies):
+        owner = managed.Owner(manager, "Apply", "v1", time=f"2026-01-01T00:00:{number:02}Z")
+        body = {"metadata": {"name": "x"}, **({"data": data} if data else {})}
+        before = json.dumps(live)
+        try:
+            live, entries = managed.apply(shape, live, body, owner, force=force)
+        except managed.Conflicts as conflicts:
+            assert not force
+            assert json.dumps(live) == before
+            for other, path in conflicts.found:
+                assert other.manager != manager
+                assert data[path[-1][2:]] != live["data"][path[-1][2:]]
+            continue
+        live["metadata"]["managedFields"] = entries
+        last[manager] = data
+        owners = managed.owners_of(live)
+        owned = {path[-1][2:] for paths in owners.values() for path in paths}
+        assert owned == set(live.get("data") or {})
+        assert all(live["data"][key] == value for key, value in data.items())
+        for each, paths in owners.items():
+            assert {path[-1][2:] for path in paths} <= set(last[each.manager])

@@ -15,12 +15,14 @@
         kube_api.requests                              # what came in
         kube_api.backends["training/x-head-svc:8265"] = "http://127.0.0.1:8265"         # where service proxies lead
 
-The fixture `kube_api` is in `double.fixtures`; tests/kube has it, another folder's conftest.py imports it.
+The fixtures are in `double.fixtures`; tests/kube has them, another folder's conftest.py imports them. `kube_api` is a
+server for one test; `api` (with `_one_api`) is one for all tests of a session, emptied after each.
 It serves create, read, replace, the four patches with server-side apply (managers, conflicts, force), watches, pages,
 selectors, dry runs, tables, deletion with finalizers and owners, and it refuses with the real one's texts. What
 controllers do is left to the test or to `Operator` (KubeRay, with scheduler, kubelet and Kueue as far as a RayJob
-meets them), except for garbage collection and the end of namespaces, which happen at once. `happenings` has the texts
-of events. It must never be imported by the package itself.
+meets them), except for garbage collection and the end of namespaces, which happen at once. Beside it: `happenings`, the
+texts of events; `bodies`, small objects; `kubelet`, pods in any state; `asking`, requests with no client between;
+`entrypoint.OnRay` with `volumes.Volumes`, which run a RayJob for real. It must never be imported by the package itself.
 """
 
 from double.access import Denial
