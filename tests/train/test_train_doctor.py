@@ -2,7 +2,10 @@
 
 import json
 import resource
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +20,7 @@ from raytrain_eks.train.doctor import (
     host,
     libraries,
     nccl_log,
+    nodes,
     shared_storage,
     worker,
 )
@@ -374,3 +378,63 @@ def test_a_worker_is_examined_whole(tmp_path, monkeypatch):
     }
     assert all(Diagnosis.of_data(json.loads(json.dumps(each.as_data()))) == each for each in found)
     assert all(each.fix for each in found if each.level != "green")
+
+
+class Called:
+    """An actor's method that is called at once, in the place of Ray; what it raises comes as Ray's error."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def remote(self, *arguments):
+        return self.method(*arguments)
+
+
+class Here:
+    """A node whose folder is its own, or everybody's."""
+
+    def __init__(self, name: str, folder: Path, ahead: float = 0.0):
+        self.leave_mark = Called(lambda place, run, name: shared_storage.leave_mark(str(folder), run, name))
+        self.find_marks = Called(
+            lambda place, run, names: shared_storage.find_marks(name, str(folder), run, names).as_data()
+        )
+        self.leave = Called(lambda place, run: shared_storage.clear(str(folder), run))
+        self.now = Called(lambda: time.time() + ahead)
+
+
+def members(tmp_path: Path, *folders: str, places: tuple[str, ...] = ("/shared", "/shared")) -> list[nodes.Member]:
+    found = []
+    for index, (folder, place) in enumerate(zip(folders, places, strict=True)):
+        actor = Here(f"node-{index}", tmp_path / folder)
+        found.append(nodes.Member(f"id{index}", f"node-{index}", actor, {}, {}, place))
+    return found
+
+
+@pytest.fixture
+def no_ray(monkeypatch):
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+    at_once = SimpleNamespace(
+        get=lambda found, timeout: found, wait=lambda found, **_: (found, []), exceptions=exceptions
+    )
+    monkeypatch.setitem(sys.modules, "ray", at_once)
+
+
+def test_nodes_that_share_a_folder_and_nodes_that_only_think_so(tmp_path, no_ray):
+    assert levels(nodes._shared(members(tmp_path, "one", "one"), "check")) == ["green", "green"]
+    found = list(nodes._shared(members(tmp_path, "one", "two"), "check"))
+    assert levels(found) == ["red", "red"]
+    assert "what node-1 wrote is not seen from here" in found[0].what
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_nodes_with_places_of_their_own_are_told(tmp_path, no_ray):
+    found = list(nodes._shared(members(tmp_path, "one", "two", places=("/a", "/b")), "check"))
+    assert levels(found) == ["red"]
+    assert "/a, /b" in found[0].what
+
+
+def test_a_nodes_clock_is_the_best_of_several_answers(tmp_path, no_ray):
+    right, wrong = members(tmp_path, "one", "one")
+    wrong.actor.now = Called(lambda: time.time() + 100)
+    assert nodes._clock(right).level == "green"
+    assert nodes._clock(wrong).level == "red"
