@@ -1,6 +1,6 @@
-"""What checkpoints cost: the step's stall, the time to durable, loading, packing and mirroring, beside their peers.
+"""What checkpoints cost: the stall of a step, the time to durable, loading and resharding, beside their peers.
 
-    python benchmarks/checkpoint.py [--megabytes N] [--rounds N] [--part save --part codecs ...]
+    python benchmarks/checkpoint.py [--megabytes N] [--rounds N] [--part save --part load ...]
 
 Prints a table on stderr and one JSON document on stdout. Every round runs ours and each peer once, one after the other
 in a different order, so that a machine that is busy for a while is busy for all of them; ratios are of medians.
@@ -13,65 +13,18 @@ import itertools
 import json
 import os
 import platform
-import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("save", "load", "reshard", "codecs", "mirror")
-Run = Callable[[], Any]
+from turns import ROOT, Run, Taken, in_turns, opened_run, row, state, table
 
-
-def state(megabytes: int) -> dict[str, Any]:
-    """fp32 tensors of 10 MB each, of random numbers."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    return {f"layer{number}": torch.randn(2500, 1000, generator=generator) for number in range(megabytes // 10)}
-
-
-class Taken(list[float]):
-    """Seconds of each round; `cpu`: the processor seconds that this process spent in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cpu: list[float] = []
-
-
-def in_turns(runs: dict[str, Run], rounds: int) -> dict[str, Taken]:
-    """Seconds of each, `rounds` times, in turns; a first round that warms caches is left out. A run may return its own
-    measure instead of its wall time."""
-    taken = {name: Taken() for name in runs}
-    for number in range(rounds + 1):
-        names = list(runs)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            began, processor = time.perf_counter(), time.process_time()
-            result = runs[name]()
-            seconds = result if isinstance(result, float) else time.perf_counter() - began
-            if number:
-                taken[name].append(seconds)
-                taken[name].cpu.append(time.process_time() - processor)
-    return taken
-
-
-def row(
-    what: str, ours: list[float], peer: list[float], beside: str, target: float | None = None, *, cpu: bool = False
-) -> dict[str, Any]:
-    """One line: medians in seconds, their ratio, and what the ratio should be at most; with `cpu` also the ratio of
-    processor seconds of the runs."""
-    mine, theirs = statistics.median(ours), statistics.median(peer)
-    found = {"what": what, "ours_s": round(mine, 4), "beside": beside, "peer_s": round(theirs, 4)}
-    found |= {"ratio": round(mine / theirs, 3), "target": target, "best_ratio": round(min(ours) / min(peer), 3)}
-    if cpu and isinstance(ours, Taken) and isinstance(peer, Taken):
-        found["cpu_ratio"] = round(statistics.median(ours.cpu) / statistics.median(peer.cpu), 3)
-    return found
+PARTS = ("save", "load", "reshard")
 
 
 def process_group() -> None:
@@ -81,15 +34,6 @@ def process_group() -> None:
     if not dist.is_initialized():
         meeting = tempfile.mkdtemp(prefix="bench-meeting-")
         dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=0, world_size=1)
-
-
-def opened_run(folder: Path) -> Any:
-    """A new run folder with a first attempt."""
-    from raytrain_eks.checkpoint.run import RunFolder
-    from raytrain_eks.spec.load import load
-
-    run = RunFolder(folder, "bench")
-    return run, run.claim(load(ROOT / "jobs" / "quickstart.yaml"))
 
 
 def saving(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any]]:
@@ -277,139 +221,6 @@ def from_disk(files: Iterable[Path], load: Run) -> Run:
     return go
 
 
-def trained(folder: Path, steps: int = 60) -> Path:
-    """A file of weights and AdamW moments of a small Llama that has learnt the standard library's bytes for a while."""
-    import sysconfig
-
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from raytrain_eks.checkpoint.chunk import whole
-    from raytrain_eks.checkpoint.rankfile import layout
-
-    torch.manual_seed(0)
-    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:40]
-    text = torch.frombuffer(bytearray(b"".join(file.read_bytes() for file in files)), dtype=torch.uint8).long()
-    config = LlamaConfig(
-        vocab_size=4096, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=4
-    )
-    model = LlamaForCausalLM(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(steps):
-        starts = torch.randint(0, len(text) - 65, (8,)).tolist()
-        ids = torch.stack([text[start : start + 64] for start in starts])
-        model(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    moments = {}
-    for number, weight in enumerate(model.parameters()):
-        moments |= {f"{number}.{name}": optimizer.state[weight][name] for name in ("exp_avg", "exp_avg_sq")}
-    tensors = {name: weight.detach() for name, weight in model.named_parameters()} | moments
-    header, places, _ = layout(whole(tensors))
-    with (folder / "trained.safetensors").open("wb") as file:
-        file.write(header)
-        for chunk, _ in places:
-            file.write(chunk.tensor.contiguous().numpy().tobytes())
-    return folder / "trained.safetensors"
-
-
-def codecs(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any]]:
-    """Ratio and speed of each codec on real trained weights and optimizer state, one thread."""
-    from raytrain_eks.checkpoint.codec import Codec
-    from raytrain_eks.checkpoint.manifest import BLOCK
-
-    content = trained(folder).read_bytes()
-    blocks = [content[at : at + BLOCK] for at in range(0, len(content), BLOCK)]
-    choices = [Codec("zstd", 1), Codec("zstd", 3), Codec("planes", 1), Codec("gzip", 1), Codec("gzip", 6)]
-    for codec in choices:
-        began = time.perf_counter()
-        packed = [codec.pack(block) for block in blocks]
-        there = time.perf_counter() - began
-        began = time.perf_counter()
-        for block, small in zip(blocks, packed, strict=True):
-            codec.unpack(small, len(block))
-        back = time.perf_counter() - began
-        ratio = len(content) / sum(map(len, packed))
-        speed = {"pack_MB_s": round(len(content) / there / 1e6, 1), "unpack_MB_s": round(len(content) / back / 1e6, 1)}
-        yield {"what": f"codec {codec.name} {codec.level}", "packs_by": round(ratio, 4)} | speed
-
-
-def processor_seconds() -> float:
-    """Of this process and of children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-def mirroring(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any]]:
-    """A checkpoint to an S3 server on loopback (moto), beside boto3's transfer manager and `aws s3 sync`."""
-    sys.path.insert(0, str(ROOT / "tests" / "checkpoint"))
-    from s3server import Moto
-
-    server = Moto()
-    os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_DEFAULT_REGION": "us-east-1"}
-    os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_EC2_METADATA_DISABLED": "true"}
-    try:
-        yield from _mirroring(folder, megabytes, rounds)
-    finally:
-        server.close()
-
-
-def _mirroring(folder: Path, megabytes: int, rounds: int) -> Iterable[dict[str, Any]]:
-    import boto3
-
-    from raytrain_eks.checkpoint.chunk import whole
-    from raytrain_eks.checkpoint.codec import Codec
-    from raytrain_eks.checkpoint.mirror import Mirror
-    from raytrain_eks.checkpoint.save import Saver
-
-    run, attempt = opened_run(folder / "ours")
-    saver = Saver(run, attempt)
-    saver.save(1, whole(state(megabytes)), {})
-    saver.close()
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="bench")
-    size = sum(size for _, size in run.storage.files())
-    used: dict[str, list[float]] = {}
-
-    def measured(name: str, send: Run) -> Run:
-        def go() -> float:
-            listed = client.list_objects_v2(Bucket="bench").get("Contents", ())
-            for item in listed:
-                client.delete_object(Bucket="bench", Key=item["Key"])
-            began, processor = time.perf_counter(), processor_seconds()
-            send()
-            used.setdefault(name, []).append(processor_seconds() - processor)
-            return time.perf_counter() - began
-
-        return go
-
-    def transfer_manager() -> None:
-        for path, _ in run.storage.files():
-            client.upload_file(run.storage.folder / path, "bench", path)
-
-    def aws() -> None:
-        command = ["aws", "s3", "sync", "--only-show-errors", str(run.storage.folder), "s3://bench/bench"]
-        subprocess.run(command, check=True)
-
-    runs = {
-        "ours, none": measured("ours, none", lambda: Mirror(run, "s3://bench", codec=Codec("none")).sync()),
-        "ours, zstd": measured("ours, zstd", lambda: Mirror(run, "s3://bench", codec=Codec("zstd")).sync()),
-        "boto3": measured("boto3", transfer_manager),
-    }
-    if shutil.which("aws"):
-        runs["aws s3 sync"] = measured("aws s3 sync", aws)
-    taken = in_turns(runs, rounds)
-    for name, seconds in taken.items():
-        speed = {"MB_s": round(size / statistics.median(seconds) / 1e6, 1)}
-        yield (
-            {"what": f"mirror: {name}"}
-            | speed
-            | {"cpu_s_per_GB": round(statistics.median(used[name][1:]) / size * 1e9, 2)}
-        )
-    for peer in list(runs)[2:]:
-        yield row("mirror, none", taken["ours, none"], taken[peer], peer)
-
-
 def write_as(way: str, folder: str, meeting: str, megabytes: int, rank: int) -> None:
     """One of two ranks that save each tensor in rows or as flat ranges."""
     import torch
@@ -432,23 +243,20 @@ def write_as(way: str, folder: str, meeting: str, megabytes: int, rank: int) -> 
     saver.close()
 
 
-def rows(megabytes: int = 240, rounds: int = 5, parts: Iterable[str] = PARTS) -> list[dict[str, Any]]:
+def rows(megabytes: int = 240, rounds: int = 5, parts: Iterable[str] = PARTS, threads: int = 1) -> list[dict[str, Any]]:
     """Every measurement as a dict."""
-    measure = {"save": saving, "load": loading, "reshard": resharding, "codecs": codecs, "mirror": mirroring}
-    found = []
-    for part in parts:
-        with tempfile.TemporaryDirectory(prefix="bench-checkpoint-") as folder:
-            found += list(measure[part](Path(folder), megabytes, rounds))
+    import torch
+
+    measure = {"save": saving, "load": loading, "reshard": resharding}
+    found, before = [], torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for part in parts:
+            with tempfile.TemporaryDirectory(prefix="bench-checkpoint-") as folder:
+                found += list(measure[part](Path(folder), megabytes, rounds))
+    finally:
+        torch.set_num_threads(before)
     return found
-
-
-def table(found: list[dict[str, Any]]) -> str:
-    """For people."""
-    lines = []
-    for each in found:
-        facts = ", ".join(f"{key} {value}" for key, value in each.items() if key != "what" and value is not None)
-        lines.append(f"{each['what']:44}  {facts}")
-    return "\n".join(lines)
 
 
 def main() -> None:
@@ -463,10 +271,7 @@ def main() -> None:
         way, folder, meeting, megabytes, rank = options.write_as
         write_as(way, folder, meeting, int(megabytes), int(rank))
         return
-    import torch
-
-    torch.set_num_threads(options.threads)
-    found = rows(options.megabytes, options.rounds, options.part or PARTS)
+    found = rows(options.megabytes, options.rounds, options.part or PARTS, options.threads)
     machine = f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
     print(json.dumps({"benchmark": "checkpoint", "machine": machine, "rows": found}, indent=1))
     print(table(found), file=sys.stderr)
