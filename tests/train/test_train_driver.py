@@ -8,7 +8,7 @@ from raytrain_eks import __version__
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.train.driver import anywhere, check_client, run_steps
-from raytrain_eks.train.trainer import Planned, worker_resources, workers
+from raytrain_eks.train.trainer import RESIZE, Planned, trainer, worker_resources, workers
 
 
 def job(**top) -> Job:
@@ -54,12 +54,22 @@ def test_local_folders_reach_workers_as_absolute_paths(tmp_path, monkeypatch):
         ({}, {"CPU": 64.0}, 2),  # more processes on a CPU only share its cores
         ({}, {"CPU": 96.0, "GPU": 8.0}, 8),
         ({"count": 4}, {"CPU": 96.0, "GPU": 8.0}, 4),
+        ({"count": 16, "min": 8}, {"CPU": 96.0, "GPU": 8.0}, 16),  # it begins with what is there
         ({"nodes": 1}, {"CPU": 192.0, "GPU": 16.0, "node:a": 1.0, "node:b": 1.0}, 8),
         ({}, {"CPU": 128.0, "neuron_cores": 32.0}, 32),
     ],
 )
 def test_one_worker_for_each_accelerator(asked, resources, count):
     assert workers(job(workers=asked), resources) == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "expected"), [({"count": 2, "min": 1}, (1, 2)), ({"count": 2, "min": 2}, 2)])
+def test_a_job_that_may_shrink_is_an_elastic_one_for_ray(asked, expected, monkeypatch):
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
+    made = trainer(job(workers=asked), {"storage": "/nowhere"})
+    assert made.scaling_config.num_workers == expected
+    assert made.scaling_config.elastic_resize_monitor_interval_s == RESIZE
 
 
 def test_the_plan_counts_workers_of_a_cluster_that_has_none_yet():
