@@ -114,6 +114,7 @@ def test_what_is_right(changes):
         ({"data__held_out": "0%", "checkpoint__keep_best": 2}, "checkpoint.keep_best", "nothing is held out"),
         ({"workers": {"group": "a100"}}, "workers.group", "names no cluster file"),
         ({"workers": {"count": 0}}, "workers.count", "greater than or equal to 1"),
+        ({"workers": {"count": 2, "min": 3}}, "workers.min", "write at most 2"),
         ({"environment": {"A": 1}}, "environment.A", "must be text"),
         ({"environment": {"1A": "x"}}, "environment.1A", "no digit first"),
         ({"storage": "gs://x"}, "storage", "nothing else can be read"),
