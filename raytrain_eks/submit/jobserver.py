@@ -249,9 +249,11 @@ class JobServer:
         if response.status != 200:
             with contextlib.closing(connection):
                 self._allowed(response.status)
-                message = _last_line(response.read())
-            gone = "not found" in message.lower() or "Cannot find" in message
-            raise (NotFound if gone else Unreachable)(f"{self.url}: {message}")
+                content = response.read()
+            # Of a worker's log it says on several lines what it was asked for.
+            missing = b"Could not find a log file" in content
+            message = "there is no such log (any more)" if missing else _last_line(content)
+            raise (NotFound if missing or "not found" in message else Unreachable)(f"{self.url}: {message}")
         return Log(connection, response, skip, self._cannot)
 
 

@@ -257,6 +257,9 @@ def test_a_rank_has_a_log_of_its_own(here, head):
     entry.say("Running entrypoint for job x: y", "ranks on a (node 00ff): 0=7", "ranks on b (node 11ee): 1=8")
     assert b"".join(view.log(state)) == b"mine\ntoo\n"
     assert any("node_id=11ee&pid=8" in path for _, path, _, _ in head.seen)
+    head.answers["/api/v0/logs/file"] = (500, b"FileNotFoundError: Could not find a log file. Please\n\tpid: 8\n")
+    with pytest.raises(NotFound, match="no such log"):
+        view.log(state)
     with pytest.raises(NotFound, match="there are 0 to 1"):
         RankView(target, "tiny", 2, storage=None).log(state)
 
