@@ -19,10 +19,6 @@ def named(on: str | None, record: Record | None = None) -> str:
     return on or (record.on if record is not None else None) or os.environ.get(ON_VARIABLE) or "local"
 
 
-KUBERNETES = ("context", "namespace", "kubeconfig", "cluster", "code")
-"""What only `--on eks` has a use for."""
-
-
 def known_access(access: Mapping[str, Any], on: str, record: Record | None) -> dict[str, Any]:
     """What `open_target` is given: what somebody says now, over what the run's last submission there was told."""
     before = dict(record.access) if record is not None and record.on == on else {}
@@ -38,8 +34,8 @@ def open_target(
     any_version: bool = False,
     **kubernetes: Any,
 ) -> Target:
-    """The target that `--on` names; nothing is contacted yet. `kubernetes`: those of KUBERNETES. Raises TargetError for
-    what is none, and for an option that has no meaning there."""
+    """The target that `--on` names; nothing is contacted yet. `kubernetes` is for `eks` alone: `context`, `namespace`,
+    `kubeconfig`, `cluster` and `code`. Raises TargetError for what is none, and for an option without meaning there."""
     given = {name: value for name, value in kubernetes.items() if value is not None}
     if on == "eks":
         from raytrain_eks.submit.eks import Eks, Options
