@@ -65,6 +65,7 @@ class Watch:
         self.storage, self.limit, self.say = storage, limit, say
         self._first_limit = max(limit * FIRST_STEP, COMPILES if compiles else 0.0)
         self.folder = f"stacks/attempt-{attempt:04d}"
+        self._every = min(limit / 4, 5.0)
         self.rank, self.world = rank, world
         self.step, self.phase, self.ticks = 0, "start", 0
         self._first: int | None = None
@@ -90,7 +91,7 @@ class Watch:
         self._closing.set()
 
     def _look(self) -> None:
-        while not self._closing.wait(min(self.limit / 4, 5.0)):
+        while not self._closing.wait(self._every):
             limit = self._first_limit if self.step == self._first else self.limit
             if self.phase not in UNWATCHED and time.monotonic() - self._since > limit:
                 self._hung()
@@ -101,7 +102,8 @@ class Watch:
         with contextlib.suppress(OSError):
             self.storage.write(f"{self.folder}/rank-{self.rank:05d}.txt", stacks().encode())
             self.storage.write(f"{self.folder}/rank-{self.rank:05d}.json", json.dumps(vars(note)).encode())
-        time.sleep(GRACE)
+        # Rank 0 writes the event, and notices up to one look later: no other rank's end may tear it down before.
+        time.sleep(GRACE if self.rank == 0 else GRACE + 2 * self._every)
         if self._closing.is_set():
             return
         self.say(self._sentence())
