@@ -54,7 +54,7 @@ def open_target(
         from raytrain_eks.submit.cluster import connect
 
         return connect(on, headers=parse_headers(headers), token_file=token_file, ca=ca, any_version=any_version)
-    raise TargetError(f"--on {on}: not a target\n  `local`, `eks`, or the address of a dashboard: http://HEAD:8265")
+    raise Misused(f"--on {on}: not a target\n  `local`, `eks`, or the address of a dashboard: http://HEAD:8265")
 
 
 def parse_headers(given: Iterable[str]) -> dict[str, str]:

@@ -243,7 +243,7 @@ def alone(tmp_path: Path) -> Person:
     [
         (("submit", "nowhere.yaml"), 2, "nowhere.yaml: No such file"),
         (("submit", "."), 2, "Is a directory"),
-        (("submit", "job.yaml", "--on", "mars"), 1, "not a target"),
+        (("submit", "job.yaml", "--on", "mars"), 2, "not a target"),
         (("submit", "job.yaml", "--on", "http://127.0.0.1:9", "--storage", "/x"), 4, "not reachable"),
         (("submit", "job.yaml", "--on", "http://127.0.0.1:9"), 3, "all its nodes share"),
         (("submit", "job.yaml", "--max-upload", "lots"), 2, "--max-upload"),
