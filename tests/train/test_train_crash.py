@@ -18,7 +18,7 @@ STEPS, EVERY = 60, 10
 JOB = """
 kind: Job
 name: {name}
-workers: {{count: 2}}
+workers: {workers}
 model: {{config: {{model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 3,
                   num_attention_heads: 4, max_position_embeddings: 128}}}}
 tokenizer: {{train: {{vocab_size: 512}}}}
@@ -57,10 +57,18 @@ class Site:
         ):
             (folder / "data" / f"{name}.py").write_bytes((stdlib / f"{name}.py").read_bytes())
 
-    def file(self, name: str, *, engine: str = "{kind: torch}", steps: int = STEPS, restarts: int = 0) -> Path:
+    def file(
+        self,
+        name: str,
+        *,
+        engine: str = "{kind: torch}",
+        steps: int = STEPS,
+        restarts: int = 0,
+        workers: str = "{count: 2}",
+    ) -> Path:
         path = self.folder / f"{name}.yaml"
-        data = self.folder / "data"
-        path.write_text(JOB.format(name=name, data=data, engine=engine, steps=steps, every=EVERY, restarts=restarts))
+        fields = {"name": name, "data": self.folder / "data", "engine": engine, "steps": steps, "restarts": restarts}
+        path.write_text(JOB.format(every=EVERY, workers=workers, **fields))
         return path
 
     def start(self, path: Path, *options: str) -> subprocess.Popen:
@@ -88,6 +96,15 @@ class Site:
             assert time.monotonic() < end
             time.sleep(0.05)
 
+    def wait_for_event(self, name: str, event: str, process: subprocess.Popen, count: int = 1) -> dict:
+        """The event that comes as the `count`-th of its kind."""
+        end = time.monotonic() + 120
+        while len(found := self.events(name, event)) < count:
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < end, (event, count)
+            time.sleep(0.05)
+        return found[count - 1]
+
     def events(self, name: str, event: str) -> list[dict]:
         lines = (self.storage / name / "events.jsonl").read_text().splitlines()
         return [row for row in map(json.loads, lines) if row["event"] == event]
@@ -107,29 +124,34 @@ def clean(site):
     return found
 
 
-def test_a_killed_worker_is_replaced_and_nothing_shows(site, clean):
-    path = site.file("worker", restarts=2)
+def test_a_killed_worker_a_killed_driver_and_a_stop_do_not_show(site, clean):
+    """One run that all of it happens to: its losses are those of the run that nobody touched."""
+    path = site.file("hurt", restarts=2)
     process = site.start(path)
-    site.wait_for_step("worker", 25, process)
-    os.kill(site.events("worker", "worker")[0]["ranks"][1]["pid"], signal.SIGKILL)
-    text, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, text
-    assert site.losses("worker") == clean
-    (restored,) = site.events("worker", "restored")
-    assert restored["step"] >= 20
-    assert restored["attempt"] == 2
-
-
-def test_a_killed_driver_is_resumed(site, clean):
-    path = site.file("driver")
-    process = site.start(path)
-    site.wait_for_step("driver", 25, process)
+    site.wait_for_step("hurt", 15, process)
+    os.kill(site.events("hurt", "worker")[0]["ranks"][1]["pid"], signal.SIGKILL)
+    replaced = site.wait_for_event("hurt", "restored", process)
+    assert replaced["step"] >= 10
+    assert replaced["attempt"] == 2
+    site.wait_for_step("hurt", replaced["step"] + 12, process)
     process.kill()
     process.communicate()
+
+    process = site.start(path)
+    resumed = site.wait_for_event("hurt", "restored", process, 2)
+    assert resumed["step"] >= replaced["step"] + 10
+    site.wait_for_step("hurt", resumed["step"] + 3, process)
+    process.terminate()
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    (stopped,) = site.events("hurt", "stopped")
+    assert resumed["step"] + 3 <= stopped["step"] < STEPS
+    assert (site.storage / "hurt" / "checkpoints" / f"step-{stopped['step']:08d}" / "manifest.json").is_file()
+    assert json.loads((site.storage / "hurt" / "summary.json").read_text())["status"] == "stopped"
+
     site.run(path)
-    assert site.losses("driver") == clean
-    (restored,) = site.events("driver", "restored")
-    assert restored["step"] >= 20
+    assert site.losses("hurt") == clean
+    assert [event["step"] for event in site.events("hurt", "restored")][2:] == [stopped["step"]]
 
 
 def processes_of_head(state: Path) -> list[int]:
@@ -195,24 +217,61 @@ def test_a_changed_file_is_refused_with_the_fields_that_differ(site, clean):
     assert "--resume" in text
 
 
-def test_sigterm_saves_a_last_checkpoint(site, clean):
-    path = site.file("stopped")
-    process = site.start(path)
-    site.wait_for_step("stopped", 13, process)
-    process.terminate()
-    text, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, text
-    (stopped,) = site.events("stopped", "stopped")
-    assert 13 <= stopped["step"] < STEPS
-    assert (site.storage / "stopped" / "checkpoints" / f"step-{stopped['step']:08d}" / "manifest.json").is_file()
-    assert json.loads((site.storage / "stopped" / "summary.json").read_text())["status"] == "stopped"
-    site.run(path)
-    assert site.losses("stopped") == clean
-    assert [event["step"] for event in site.events("stopped", "restored")] == [stopped["step"]]
-
-
 def test_deepspeed_has_the_same_losses(site, clean):
     site.run(site.file("zero", engine="{kind: deepspeed, zero: 2}"))
     found = site.losses("zero")
+    assert [row[1:] for row in found.values()] == [row[1:] for row in clean.values()]
+    assert [row[0] for row in found.values()] == pytest.approx([row[0] for row in clean.values()], abs=1e-3)
+
+
+def test_nodes_are_drained_lost_and_come_back_and_the_run_goes_on_with_one_worker_and_with_two(site, clean, tmp_path):
+    """A spot notice: a checkpoint at once. The raylet is killed: on with one worker. A new node: on with two."""
+    here = Path(__file__).parent
+    env = {
+        key: value for key, value in site.env.items() if key not in ("RAY_AUTH_TOKEN_PATH", "RAY_API_SERVER_ADDRESS")
+    }
+    env |= {"RAY_AUTH_MODE": "disabled", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
+    env["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "20"
+    del env["RAY_ADDRESS"]
+    slow = tmp_path / "slow"
+    slow.touch()
+    nodes = subprocess.Popen(
+        [sys.executable, here / "nodes.py"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def tell(text: str) -> None:
+        nodes.stdin.write(text + "\n")
+        nodes.stdin.flush()
+        assert nodes.stdout.readline() == "ok\n"
+
+    process = None
+    try:
+        env["RAY_ADDRESS"] = nodes.stdout.readline().strip()
+        path = site.file("elastic", restarts=5, workers="{count: 2, min: 1}")
+        command = [sys.executable, here / "slow_driver.py", slow, path]
+        process = subprocess.Popen(
+            command, cwd=site.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        site.wait_for_step("elastic", 12, process)
+        lost = site.events("elastic", "worker")[0]["ranks"][1]["node"]
+        tell(f"drain {lost} 30")
+        noticed = site.wait_for_event("elastic", "reclaimed", process)
+        while not any(event["step"] == noticed["step"] for event in site.events("elastic", "checkpoint")):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.05)
+        tell(f"kill {lost}")
+        assert site.wait_for_event("elastic", "worker", process, 2)["world"] == 1
+        assert site.wait_for_event("elastic", "restored", process)["step"] >= noticed["step"]
+        tell("add")
+        assert site.wait_for_event("elastic", "worker", process, 3)["world"] == 2
+        slow.unlink()
+        text, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, text
+    finally:
+        nodes.stdin.close()
+        nodes.wait(60)
+        if process is not None:
+            process.kill()
+    found = site.losses("elastic")
     assert [row[1:] for row in found.values()] == [row[1:] for row in clean.values()]
     assert [row[0] for row in found.values()] == pytest.approx([row[0] for row in clean.values()], abs=1e-3)
