@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-STEPS, EVERY = 60, 10
+STEPS, EVERY = 120, 10
 JOB = """
 kind: Job
 name: {name}
