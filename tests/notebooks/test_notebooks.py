@@ -47,10 +47,8 @@ def test_a_notebook_is_committed_without_outputs(path):
 @pytest.mark.slow
 def test_a_run_is_trained_watched_read_and_plotted(ray_head, tmp_path, monkeypatch):
     """The quick start, then the notebook that reads its run."""
-    for name, value in ray_head.env.items():
-        # What `local` must find out by itself is not told.
-        if name == "XDG_STATE_HOME":
-            monkeypatch.setenv(name, value)
+    # All else `local` must find out by itself.
+    monkeypatch.setenv("XDG_STATE_HOME", ray_head.env["XDG_STATE_HOME"])
     monkeypatch.setenv("RAYTRAIN_STORAGE", str(tmp_path / "runs"))
     monkeypatch.setenv("QUICKSTART_FILES", "json/*.py")
     monkeypatch.setenv("QUICKSTART_STEPS", "6")
