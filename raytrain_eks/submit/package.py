@@ -2,7 +2,8 @@
 
 Measured before anything is uploaded. Left out by default: version control, environments, caches, places of credentials
 (`.env`, `.aws`, `.kube`, `.ssh`, `.netrc`), and the folders `data`, `runs`, `checkpoints` and the like at the top;
-`.gitignore` and `.rayignore` of every folder are honoured, and `!pattern` in them takes a default in again.
+`.gitignore` and `.rayignore` of every folder are honoured, and `!pattern` in them takes a default in again, except for
+version control, which git itself never adds whatever `!*` says.
 """
 
 import contextlib
@@ -23,11 +24,9 @@ from raytrain_eks.submit.ignore import Pattern, patterns, verdict
 LIMIT = 100 * 2**20
 """Bytes of a working directory, unpacked. Ray's own limit is that of a gRPC message, 512 MiB, and is met late."""
 
+NEVER = (".git", ".hg", ".svn")
 DEFAULTS = patterns(
     """\
-.git
-.hg/
-.svn/
 .venv/
 venv/
 node_modules/
@@ -214,6 +213,8 @@ def _walk(root: Path, without: set[Path]) -> Iterator[tuple[str, Path]]:
             continue
         layers = [*layers, *_layers(folder, len(prefix))]
         for entry in entries:
+            if entry.name in NEVER:
+                continue
             name = prefix + entry.name
             is_folder = entry.is_dir()
             if _ignored(layers, name, name[start:], is_folder) or (is_folder and _is_foreign(Path(entry.path))):
