@@ -12,15 +12,19 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 run: .venv/.train
 	$(BIN)/raytrain-eks submit jobs/quickstart.yaml --on local --follow
 
+# The slow part starts Ray, which wants both cores for itself. Both parts are run, whatever the first one finds.
 test: .venv/.dev
-	$(BIN)/python -m pytest
+	@quick=0; slow=0; \
+	$(BIN)/python -m pytest -m "not slow" -n 2 || quick=$$?; \
+	$(BIN)/python -m pytest -m slow || slow=$$?; \
+	test $$quick = 0 -a $$slow = 0
 
 # torch_xla needs a torch of its own, so its tests have an environment of their own, on top of the project's.
 test-xla: .venv-xla/.made
 	TEST_XLA=1 .venv-xla/bin/python -m pytest tests/xla
 
 quick: .venv/.dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -11,6 +11,8 @@ from raytrain_eks.train.apart import apart, prove_apart, stand_in
 from raytrain_eks.train.model import build_model, model_config, window
 from raytrain_eks.train.sizes import shrunk
 
+pytestmark = pytest.mark.slow
+
 CAUSAL = ("llama", "qwen3", "mistral", "gpt2")
 MASKED = ("bert", "roberta")
 MORE = [

@@ -18,6 +18,8 @@ from raytrain_eks.train.loggers import Loggers
 from raytrain_eks.train.loop import Spoilt
 from raytrain_eks.train.watch import Watch
 
+pytestmark = pytest.mark.slow
+
 
 def job_of(folder: Path, steps: int = 12, **top) -> Job:
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -73,6 +73,7 @@ def test_an_environment_that_comes_too_late_is_an_error(monkeypatch):
         take({}, {})
 
 
+@pytest.mark.slow
 def test_no_module_of_the_train_room_imports_neuron_at_its_top():
     program = (
         "import sys, importlib, pkgutil, raytrain_eks.train as room\n"

@@ -11,6 +11,8 @@ from raytrain_eks.train import engines
 from raytrain_eks.train.compile_guard import NewGraph
 from raytrain_eks.train.engines import common
 
+pytestmark = pytest.mark.slow
+
 MODEL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
 MODEL |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 
