@@ -143,6 +143,8 @@ def _head(cluster: Cluster, problems: list[Problem]) -> PodPlan | None:
     # Where nodes exist already, the default type is nobody's wish.
     exists = cluster.provisioner.kind == "none" and "instance" not in spec.model_fields_set
     instance, _ = _instance(None if exists else spec.instance, None, "head", problems)
+    if len(problems) > before:
+        return None
     if instance is not None and (instance.accelerators or instance.vendor):
         rule = f"{instance.type} has accelerators, and the head runs no training"
         problems.append(Problem(path="head.instance", value=instance.type, rule=rule, fix="for example m6i.2xlarge"))

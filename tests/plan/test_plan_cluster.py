@@ -178,6 +178,10 @@ def test_what_cannot_run_is_refused_with_what_would(group, changes, where, words
     assert words in found[where]
 
 
+def test_an_unknown_head_is_one_problem():
+    assert set(problems({"instance": "m6i.2xlarge"}, head={"instance": "m6i.2xlage"})) == {"head.instance"}
+
+
 def test_all_groups_are_looked_at_in_one_run():
     found = problems([{"instance": "p4d.24xlarge", "cpu": 200}, {"instance": "p9.48xlarge"}], head={"cpu": 80})
     assert set(found) == {"head.cpu", "workers.g0.cpu", "workers.g1.instance"}
