@@ -47,6 +47,7 @@ def verb(runs: Path, *words: str, env: dict[str, str] | None = None) -> "subproc
     )
 
 
+@pytest.mark.slow
 def test_a_run_of_which_only_the_folder_is_left(runs):
     found = json.loads(verb(runs, "status", "left", "-o", "json").stdout)
     assert (found["state"], found["step"], found["loss"], found["attempt"]) == ("interrupted", 7, 5.25, 1)

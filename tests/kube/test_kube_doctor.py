@@ -437,6 +437,7 @@ def test_gates_are_read_from_arguments():
     assert operators.gates(["--feature-gates=A=true, B=false", "x"]) == {"A": True, "B": False}
 
 
+@pytest.mark.slow
 def test_the_verb_ends_with_3_for_red_and_4_when_nobody_answers(kube_api, tmp_path):
     program = [sys.executable, "-m", "raytrain_eks", "doctor", "--on", "eks", "-o", "json", "--kubeconfig"]
     done = subprocess.run([*program, str(kube_api.kubeconfig(tmp_path))], capture_output=True, text=True, timeout=60)

@@ -12,6 +12,8 @@ from raytrain_eks.train.engines.common import TensorEngine
 from raytrain_eks.train.engines.tensor_parallel import check, plan_of
 from raytrain_eks.train.engines.whole import Hollow, Skeleton
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
 

@@ -5,6 +5,8 @@ import torch
 
 from raytrain_eks.train.engines.graph_adamw import GraphAdamW
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("betas", "steps"), [((0.9, 0.95), 900), ((0.0, 0.999), 20), ((0.9, 0.999), 200)])
 def test_it_is_pytorchs(betas, steps):

@@ -10,6 +10,8 @@ from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.train import loggers, mlflow_runs
 
+pytestmark = pytest.mark.slow
+
 LINES = [{"step": step, "loss": 5.0 - step, "learning_rate": 1e-3, "tokens": 512, "attempt": 1} for step in (1, 2, 3)]
 HELD = {"event": "evaluated", "step": 3, "held_out_loss": 2.5, "bits_per_byte": None}
 

@@ -14,6 +14,8 @@ from raytrain_eks.spec.problem import SpecError
 from raytrain_eks.train import lora
 from raytrain_eks.train.sizes import shrunk
 
+pytestmark = pytest.mark.slow
+
 LENGTH, VOCABULARY, ROWS, STEPS = 16, 97, 4, 4
 FAMILIES = [
     ("llama", "pretrain"),

@@ -14,6 +14,8 @@ from raytrain_eks.train.engines.common import TensorEngine
 from raytrain_eks.train.masking import Masking, position_offset
 from raytrain_eks.train.sizes import shrunk
 
+pytestmark = pytest.mark.slow
+
 LENGTH, VOCABULARY = 24, 97
 CAUSAL = ("llama", "qwen2", "qwen3", "mistral", "gpt2")
 MASKED = ("bert", "roberta")

@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 RANK = textwrap.dedent(
     """
     import sys, time
