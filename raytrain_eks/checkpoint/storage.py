@@ -92,7 +92,7 @@ class Storage(ABC):
             raise SpecError([Problem(path="storage", value=text, rule=rule, fix="for example s3://my-bucket/runs")])
         from raytrain_eks.checkpoint.folder import Folder
 
-        return Folder(Path(text).expanduser().absolute())
+        return Folder(Path(os.path.expanduser(text)).absolute())
 
     @abstractmethod
     def child(self, *names: str) -> "Storage":

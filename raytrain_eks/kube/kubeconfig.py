@@ -73,9 +73,9 @@ def in_cluster(environment: Mapping[str, str] = os.environ, account: Path | None
 
 def _files(kubeconfig: str | None, environment: Mapping[str, str]) -> list[Path]:
     if kubeconfig is not None:
-        return [Path(kubeconfig).expanduser()]
+        return [Path(os.path.expanduser(kubeconfig))]
     if listed := [part for part in environment.get(VARIABLE, "").split(os.pathsep) if part]:
-        return [Path(part).expanduser() for part in dict.fromkeys(listed)]
+        return [Path(os.path.expanduser(part)) for part in dict.fromkeys(listed)]
     home = environment.get("HOME")
     return [Path(home) / ".kube" / "config"] if home else []
 

@@ -41,7 +41,7 @@ def split(*, global_sequences: int, world: int, sequence_length: int, micro: int
         rows, why = min(micro, share), "as given in batch.micro, at most the rank's share"
     else:
         limit = max(MICRO_TOKENS // sequence_length, 1)
-        rows = max(size for size in range(1, share + 1) if share % size == 0 and size <= limit)
+        rows = next(size for size in range(min(limit, share), 0, -1) if share % size == 0)
         why = f"the largest divisor of a rank's {share} sequences with at most {MICRO_TOKENS} tokens"
     return Split(world=world, micro=rows, accumulation=-(-share // rows), why=why)
 

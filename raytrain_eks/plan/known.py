@@ -1,6 +1,7 @@
 """The sizes of a job's model: from its config, its folder, or what its name says."""
 
 import json
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,7 @@ def model_of(job: Job) -> tuple[Sizes | None, str]:
         trained = job.tokenizer.train if job.tokenizer is not None else None
         return of_config(job.model.config, vocabulary=trained.vocab_size if trained else None), "the job's config"
     name = str(job.model.name)
-    file = Path(name).expanduser() / "config.json"
+    file = Path(os.path.expanduser(name)) / "config.json"
     try:
         return of_config(json.loads(file.read_text())), str(file)
     except (OSError, ValueError):

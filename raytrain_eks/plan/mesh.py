@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 
+LARGEST = 1024
+"""Ranks of a tensor group that are worth proposing; no node has as many accelerators."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
@@ -37,7 +40,7 @@ def mesh_of(job: Job, world: int) -> Mesh:
     """The mesh of a job on `world` ranks. Raises SpecError when they make no rectangle."""
     tensor = getattr(job.engine, "tensor", 1)
     if world % tensor:
-        below = max(size for size in range(1, min(tensor, world) + 1) if world % size == 0)
+        below = next(size for size in range(min(tensor, world, LARGEST), 0, -1) if world % size == 0)
         rule = f"{world} workers cannot be split into groups of {tensor}"
         fix = f"write {below}, or take a multiple of {tensor} workers"
         raise SpecError([Problem(path="engine.tensor", value=str(tensor), rule=rule, fix=fix)])

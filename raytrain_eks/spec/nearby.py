@@ -4,6 +4,7 @@ Looks at this machine's disk and nowhere else, reads at most the cluster file an
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def _here(job: Job, written: str, folder: Path) -> Path | None:
     elsewhere = written.startswith(STDLIB) or "://" in written
     if elsewhere or (job.cluster is not None and written.startswith(("/", "~"))):
         return None
-    return folder / Path(written).expanduser()
+    return folder / Path(os.path.expanduser(written))
 
 
 def _data(job: Job, folder: Path) -> Iterator[Problem]:
@@ -91,7 +92,7 @@ def _config(job: Job, file: Path) -> Iterator[Problem]:
 def _cluster(job: Job, folder: Path) -> Iterator[Problem]:
     if job.cluster is None:
         return
-    place = folder / Path(job.cluster).expanduser()
+    place = folder / Path(os.path.expanduser(job.cluster))
     try:
         cluster = load(place, expect="Cluster")
     except FileNotFoundError:

@@ -6,6 +6,7 @@ are tried in the job before anything starts.
 
 import copy
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ LONGEST = 200
 
 def job_file(sweep: Sweep, folder: Path) -> Path | None:
     """The job file that a sweep names, when relative paths start at `folder`; None when the job stands in the sweep."""
-    return folder / Path(sweep.job).expanduser() if isinstance(sweep.job, str) else None
+    return folder / Path(os.path.expanduser(sweep.job)) if isinstance(sweep.job, str) else None
 
 
 def resolved(sweep: Sweep, folder: Path) -> Sweep:

@@ -103,7 +103,7 @@ def storage_for(job: Job, target: Target, *, given: str | None, folder: Path, sh
     storage = given or job.storage
     if target.shares_files:
         storage = storage or default_storage()
-        return storage if "://" in storage else str(folder / Path(storage).expanduser())
+        return storage if "://" in storage else str(folder / Path(os.path.expanduser(storage)))
     preset = os.environ.get("RAYTRAIN_STORAGE", "")
     storage = storage or (preset if "://" in preset else None) or shared
     if storage is None:
@@ -150,7 +150,7 @@ def _missing(job: Job, folder: Path) -> Iterator[Problem]:
     for path, source in sources.items():
         if "://" in source or source.startswith("python-stdlib:"):
             continue
-        place = folder / Path(source).expanduser()
+        place = folder / Path(os.path.expanduser(source))
         if not place.exists():
             fix = "a relative path starts where `submit` is run"
             yield Problem(path=path, rule=f"there is no such file or folder ({place})", fix=fix)
@@ -158,7 +158,7 @@ def _missing(job: Job, folder: Path) -> Iterator[Problem]:
             yield Problem(path=path, rule="the folder is empty")
     name = job.model.name
     if name is not None and (name.startswith((".", "/", "~")) or (folder / name).is_dir()):
-        place = folder / Path(name).expanduser()
+        place = folder / Path(os.path.expanduser(name))
         if not (place / "config.json").is_file():
             rule = "the folder has no config.json" if place.is_dir() else f"there is no such folder ({place})"
             yield Problem(path="model.name", rule=rule, fix="give a folder that save_pretrained wrote")

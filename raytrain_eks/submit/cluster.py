@@ -188,4 +188,4 @@ def token(file: str | None = None) -> str | None:
     if file is None and (value := os.environ.get(TOKEN_VARIABLE)):
         return value.strip()
     named = file or os.environ.get(TOKEN_FILE_VARIABLE)
-    return Path(named).expanduser().read_text(encoding="utf-8").strip() if named else None
+    return Path(os.path.expanduser(named)).read_text(encoding="utf-8").strip() if named else None

@@ -126,7 +126,7 @@ class Eks:
         if self.options.cluster:
             found["cluster"] = self.options.cluster
         if self.options.kubeconfig:
-            found["kubeconfig"] = str(Path(self.options.kubeconfig).expanduser().absolute())
+            found["kubeconfig"] = str(Path(os.path.expanduser(self.options.kubeconfig)).absolute())
         return found
 
     def check(self, job: Job) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """What `--on eks` reads and writes beside the Kubernetes API: the job's cluster file, and the run's folder where it can
 be reached from this machine."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ def plan_of(job: Job, folder: Path, namespace: str | None) -> "ClusterPlan":
         rule = "`--on eks` makes a cluster for the job, and the file names none"
         fix = "add `cluster: cluster_specs/...yaml`, or name a RayCluster that is there: --cluster NAME"
         raise SpecError([Problem(path="cluster", rule=rule, fix=fix)])
-    path = folder / Path(job.cluster).expanduser()
+    path = folder / Path(os.path.expanduser(job.cluster))
     if not path.is_file():
         fix = "a relative path starts where `submit` is run"
         raise SpecError([Problem(path="cluster", value=job.cluster, rule=f"there is no such file ({path})", fix=fix)])

@@ -105,8 +105,8 @@ def anywhere(job: Job) -> Job:
     changed: dict[str, Any] = {}
     for field in ("model", "tokenizer"):
         part = getattr(job, field)
-        if part is not None and part.name is not None and Path(part.name).expanduser().is_dir():
-            name = str(Path(part.name).expanduser().absolute())
+        if part is not None and part.name is not None and Path(os.path.expanduser(part.name)).is_dir():
+            name = str(Path(os.path.expanduser(part.name)).absolute())
             changed[field] = part.model_copy(update={"name": name})
     return job.model_copy(update=changed)
 

@@ -63,7 +63,7 @@ def _own_storage(job: Job) -> str | None:
     """The job's storage where it is a folder that can be here: a cluster's mount is not to be made on a laptop."""
     if job.storage is None or "://" in job.storage:
         return None
-    return job.storage if Path(job.storage).expanduser().parent.is_dir() else None
+    return job.storage if Path(os.path.expanduser(job.storage)).parent.is_dir() else None
 
 
 def _replace(storage: Storage, name: str, place: Storage) -> None:

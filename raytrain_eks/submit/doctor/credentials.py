@@ -26,8 +26,8 @@ def examine(environment: Mapping[str, str] = os.environ, home: Path | None = Non
 def aws(environment: Mapping[str, str], home: Path) -> Iterator[Diagnosis]:
     """In the order in which AWS's own libraries look: environment, web identity, files, container."""
     id = "machine.aws"
-    files = [Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws/credentials").expanduser()]
-    files.append(Path(environment.get("AWS_CONFIG_FILE") or home / ".aws/config").expanduser())
+    files = [Path(os.path.expanduser(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws/credentials"))]
+    files.append(Path(os.path.expanduser(environment.get("AWS_CONFIG_FILE") or home / ".aws/config")))
     profile = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
     if environment.get("AWS_ACCESS_KEY_ID") and not profile:
         if not environment.get("AWS_SECRET_ACCESS_KEY"):
@@ -79,7 +79,7 @@ def _open_to_others(id: str, path: Path) -> Diagnosis:
 def kubernetes(environment: Mapping[str, str], home: Path) -> Iterator[Diagnosis]:
     """The kubeconfig and its current context."""
     id = "machine.kubeconfig"
-    named = [Path(part).expanduser() for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    named = [Path(os.path.expanduser(part)) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     paths = named or [home / ".kube" / "config"]
     there = [path for path in paths if path.is_file()]
     if not there:
