@@ -5,6 +5,7 @@ API server's proxy, for what only it knows. Nothing needs a port to be forwarded
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
