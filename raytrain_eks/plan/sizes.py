@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raytrain_eks.spec.job_training import LARGEST_SIZE, SIZES, is_size
+from raytrain_eks.spec.problem import shown
+
 LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
+FAMILIES = (*LLAMA_LIKE, "gpt2", "bert")
+COUNTED = (*SIZES, "num_local_experts", "num_experts_per_tok", "max_position_embeddings", "type_vocab_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,8 @@ def of_config(config: Mapping[str, Any], *, vocabulary: int | None = None) -> Si
 
     `vocabulary` stands in where the config leaves it to the tokenizer.
     """
+    if unknown(config) is not None:
+        return None
     family = str(config.get("model_type", ""))
     given = {key: value for key, value in config.items() if value is not None}
     given.setdefault("vocab_size", vocabulary)
@@ -76,6 +83,17 @@ def of_config(config: Mapping[str, Any], *, vocabulary: int | None = None) -> Si
             return _bert(given)
     except (KeyError, TypeError):
         return None
+    return None
+
+
+def unknown(config: Mapping[str, Any]) -> str | None:
+    """Why a config's own words tell no sizes; None when they may."""
+    family = str(config.get("model_type") or "")
+    if family not in FAMILIES:
+        return f"how the family {shown(family, most=40)} counts is not known here" if family else "it names no family"
+    for name in COUNTED:
+        if config.get(name) is not None and not is_size(config[name]):
+            return f"its {name} is {shown(str(config[name]), most=40)}, not a whole number from 1 to {LARGEST_SIZE:,}"
     return None
 
 

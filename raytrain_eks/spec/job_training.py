@@ -1,7 +1,7 @@
 """What a job learns and how: the model, its adapters, the batch, the optimizer and the learning rate."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -11,6 +11,26 @@ from raytrain_eks.spec.job_data import Text
 from raytrain_eks.spec.model import Aside, Model, rule
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.spec.quantity import Count, Share, StepsOrShare, Whole
+
+SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "vocab_size", "n_embd", "n_layer", "n_head", "n_positions", "n_inner"),
+)
+"""Fields of a Hugging Face config that count something, in all families that have them."""
+LARGEST_SIZE = 10**9
+
+
+def is_size(value: object) -> bool:
+    """Whether a value of a config counts something: a whole number from 1 on that is not absurd."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIZE
+
+
+def wrong_sizes(config: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of a config whose number is no size. A list (a size for each layer) and None are the family's."""
+    for name in SIZES:
+        value = config.get(name)
+        if isinstance(value, str | int | float) and not is_size(value):
+            yield name
 
 
 class ModelSource(Model):
@@ -39,6 +59,13 @@ class ModelSource(Model):
     def _json(self) -> Iterator[Problem]:
         for path in _not_finite(self.config, "config"):
             yield Problem(path=path, rule="a config is JSON, which has no infinity and no NaN")
+
+    @rule
+    def _sizes(self) -> Iterator[Problem]:
+        unlike = set(_not_finite(self.config, "config"))
+        for path in (f"config.{name}" for name in wrong_sizes(self.config or {})):
+            if path not in unlike:
+                yield Problem(path=path, rule=f"must be a whole number from 1 to {LARGEST_SIZE:,}")
 
     @property
     def positions(self) -> int | None:

@@ -17,6 +17,7 @@ from raytrain_eks.plan.batch import MICRO_TOKENS, split
         (16, 2, 256, 16, 8, 1),  # more than the share is the share
         (1, 2, 4096, None, 1, 1),
         (7, 1, 1024, None, 1, 7),  # 7 is prime: rows of one
+        (2 * 10**12, 2, 256, None, 8, 125 * 10**9),  # absurd, and answered at once
     ],
 )
 def test_literal_splits(sequences, world, length, micro, rows, accumulation):

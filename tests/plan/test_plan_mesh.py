@@ -43,6 +43,11 @@ def test_ranks_that_make_no_rectangle_are_refused(world, tensor, fix):
     assert refused.value.problems[0].fix.startswith(fix)
 
 
+def test_a_proposal_for_absurd_numbers_takes_no_time():
+    with pytest.raises(SpecError, match="write 31"):
+        mesh_of(job(kind="torch", tensor=10**9), 2 * 10**9 - 1)
+
+
 @pytest.mark.parametrize("engine", [{"kind": "auto"}, {"kind": "deepspeed"}, {"kind": "xla"}])
 def test_other_engines_have_data_ranks_only(engine):
     assert mesh_of(job(**engine), 3) == Mesh(data=3, tensor=1)

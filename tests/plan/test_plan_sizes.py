@@ -1,5 +1,7 @@
 """Parameter counts are exact, by the config and by the name."""
 
+import os
+
 import pytest
 
 from raytrain_eks.plan.known import by_name, model_of, rows
@@ -97,3 +99,38 @@ def test_a_folder_is_read_before_its_name_is(tmp_path):
     assert sizes is not None
     assert sizes.parameters == COUNTS["meta-llama/Meta-Llama-3-8B-Instruct"]
     assert model_of(job(model={"name": "somebody/mystery"}))[0] is None
+
+
+WHOLE = '"intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f'{{"model_type": "llama", "hidden_size": 0, {WHOLE}}}', "its hidden_size is 0, not a whole number"),
+        (f'{{"model_type": "llama", "hidden_size": "8", {WHOLE}}}', "its hidden_size is 8, not a whole number"),
+        (f'{{"model_type": "llama", "hidden_size": Infinity, {WHOLE}}}', "its hidden_size is inf"),
+        (f'{{"model_type": "llama", "hidden_size": 1e999, {WHOLE}}}', "its hidden_size is inf"),
+        (f'{{"model_type": "llama", "hidden_size": [8, 8], {WHOLE}}}', "its hidden_size is [8, 8]"),
+        ('{"model_type": "mixtral", "num_local_experts": -1}', "its num_local_experts is -1"),
+        ('{"model_type": "llama"}', "it does not say all sizes"),
+        ('{"model_type": "t5"}', "how the family t5 counts is not known here"),
+        ('{"model_type": null}', "it names no family"),
+        ("[1, 2]", "no config.json can be read here"),
+        ("[" * 100_000, "no config.json can be read here"),
+        ("\xff", "no config.json can be read here"),
+        (" " * 2**20 + "{}", "no config.json can be read here"),
+    ],
+)
+def test_a_config_that_tells_no_sizes_has_a_reason(text, reason, tmp_path):
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    sizes, source = model_of(job(model={"name": str(tmp_path)}))
+    assert sizes is None
+    assert reason in source
+
+
+@pytest.mark.timeout(20)
+def test_a_config_that_is_no_file_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    assert model_of(job(model={"name": str(tmp_path)}))[0] is None
+    assert model_of(job(model={"name": "~nobody-of-this-name/x"}))[0] is None
