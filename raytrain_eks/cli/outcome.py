@@ -8,6 +8,10 @@ from enum import IntEnum
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What a write to standard output fails with when it goes to a file: the disk is full, or broken."""
 
+_PATH_MAX = 4096
+_NO_HOME = "Could not determine home directory."
+"""What `Path.home()` raises for a user without HOME and without an account, as a container may run."""
+
 
 class Failure(Exception):
     """A verb that cannot go on, with one clear message and an exit code."""
@@ -32,7 +36,7 @@ class Outcome(IntEnum):
     def of(cls, error: BaseException) -> int:
         """Say on stderr what happened and return the exit code; an unknown error is our bug and is raised again."""
         from raytrain_eks.kube.errors import KubeError
-        from raytrain_eks.spec.problem import SpecError
+        from raytrain_eks.spec.problem import SpecError, shown
         from raytrain_eks.submit.errors import TargetError
 
         if isinstance(error, TargetError | KubeError):
@@ -49,7 +53,10 @@ class Outcome(IntEnum):
             cls._forget_what_is_left()
             return cls.FAILED
         if isinstance(error, OSError) and error.filename is not None:
-            print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr)
+            print(f"{shown(os.fsdecode(error.filename), most=_PATH_MAX)}: {error.strerror}", file=sys.stderr)
+            return cls.USAGE
+        if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+            print("no home folder is known for this user\n  set HOME, or say --storage", file=sys.stderr)
             return cls.USAGE
         raise error
 

@@ -1,6 +1,7 @@
 """`raytrain-eks plan FILE`: what a job or a cluster file comes to, each decision with the rule behind it."""
 
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from raytrain_eks.plan.cluster import ClusterPlan
     from raytrain_eks.plan.forecast import Forecast
     from raytrain_eks.spec.job import Job
+    from raytrain_eks.spec.source import Document
+    from raytrain_eks.submit.assemble import JobFile
 
 GIB = 2**30
 KINDS = {"GPU": "GPU", "neuron_cores": "NeuronCore", "CPU": "CPU"}
@@ -26,9 +29,8 @@ KINDS = {"GPU": "GPU", "neuron_cores": "NeuronCore", "CPU": "CPU"}
 @click.argument("file")
 @out.option()
 def command(file: str, output: str) -> int:
-    from raytrain_eks.spec.job import Job
-    from raytrain_eks.spec.load import load, of_document, read_document
-    from raytrain_eks.spec.sweep import Sweep
+    from raytrain_eks.spec.load import read_document
+    from raytrain_eks.spec.problem import SpecError
 
     document = read_document(file)
     kind = document.data.get("kind") if isinstance(document.data, dict) else None
@@ -36,13 +38,30 @@ def command(file: str, output: str) -> int:
         rows = _of_cluster(_resolved(document))
         out.write(output, rows, table=lambda: _table(rows))
         return Outcome.DONE
+    given = _job_file(file, document)
+    try:
+        return _plan_job(given.job, output)
+    except SpecError as error:
+        raise SpecError(each if each.file else given.placed(each) for each in error.problems) from None
+
+
+def _job_file(file: str, document: "Document") -> "JobFile":
+    """The job of a job file, or the one whose trials a sweep runs. Raises SpecError."""
+    from raytrain_eks.spec import sweep_job
+    from raytrain_eks.spec.check import located
+    from raytrain_eks.spec.job import Job
+    from raytrain_eks.spec.load import of_document
+    from raytrain_eks.spec.problem import SpecError
+    from raytrain_eks.submit.assemble import JobFile
+
     found = of_document(document)
-    if isinstance(found, Sweep):
-        job = found.job if isinstance(found.job, Job) else load(found.job, expect="Job")
-        click.echo(f"{found.name}: the plan of one trial", err=True)
-    else:
-        job = found
-    return _plan_job(job, output)
+    if isinstance(found, Job):
+        return JobFile(Path(file), b"", document, found)
+    if problems := located(sweep_job.problems(found, Path.cwd()), document):
+        raise SpecError(problems)
+    click.echo(f"{found.name}: the plan of one trial", err=True)
+    sweep = sweep_job.resolved(found, Path.cwd())
+    return JobFile(Path(file), b"", document, sweep.job, sweep=sweep)
 
 
 def _resolved(document: Any) -> "ClusterPlan":
@@ -79,13 +98,13 @@ def _plan_job(job: "Job", output: str) -> int:
 
 def _place(job: "Job") -> tuple["Instance | None", int, str]:
     """The instance type a job runs on, its worker processes, and where they come from."""
-    from raytrain_eks.spec.load import read_document
+    from raytrain_eks.submit.eks_file import plan_of
     from raytrain_eks.submit.eks_place import own
 
     if job.cluster is None:
         count = job.workers.count or 1
         return None, count, "the file's count" if job.workers.count else "the file names neither a cluster nor a count"
-    plan = _resolved(read_document(job.cluster))
+    plan = plan_of(job, Path.cwd(), None)
     place = own(job, plan)
     ((name, nodes),) = place.nodes.items()
     group = plan.group(name)

@@ -35,7 +35,8 @@ class Problem:
         path = shown(self.path, most=200)
         subject = path if self.value is None else f"{path} = {shown(self.value)}"
         head = "  ".join(part for part in (place, subject) if part)
-        return "\n".join([head, f"  {self.rule}"] + ([f"  {self.fix}"] if self.fix else []))
+        said = [line for text in (self.rule, self.fix or "") for line in text.split("\n") if line]
+        return "\n".join([head, *(f"  {shown(line, most=len(line) * 10)}" for line in said)])
 
 
 class SpecError(ValueError):

@@ -56,3 +56,34 @@ def test_an_engine_for_other_accelerators_is_refused(root, tmp_path, monkeypatch
     file.write_text(text.replace("kind: xla", "kind: torch"))
     with pytest.raises(SpecError, match="torch_xla only"):
         planned(str(file))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "rule"),
+    [
+        ("cluster: cluster_specs/gpu-a100.yaml", "cluster: nowhere.yaml", "job.yaml:5:10  cluster", "no such file"),
+        ("nodes: 4", "nodes: 99", "workers.nodes = 99", "at most 16 nodes"),
+        ("group: a100", "group: a1000", "workers.group = a1000", "no such group"),
+    ],
+)
+def test_what_is_wrong_has_its_place_in_the_job_file(old, new, place, rule, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = (root / "jobs" / "llama3-8b-sft-a100.yaml").read_text()
+    assert old in text
+    file = tmp_path / "job.yaml"
+    file.write_text(text.replace(old, new))
+    with pytest.raises(SpecError) as refused:
+        planned(str(file))
+    assert f"{file}:" in str(refused.value)
+    assert place in str(refused.value)
+    assert rule in str(refused.value)
+
+
+def test_a_sweep_whose_job_is_missing_says_where(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        (root / "jobs" / "quickstart_sweep.yaml").read_text().replace("jobs/quickstart.yaml\n", "no.yaml\n")
+    )
+    with pytest.raises(SpecError, match=r"sweep.yaml:\d+:\d+  job = no.yaml"):
+        planned(str(file))

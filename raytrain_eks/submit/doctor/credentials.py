@@ -18,7 +18,7 @@ IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 def examine(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Iterator[Diagnosis]:
     """Both."""
-    home = home or Path.home()
+    home = home or Path(os.path.expanduser("~"))
     yield from aws(environment, home)
     yield from kubernetes(environment, home)
 
