@@ -1,7 +1,7 @@
 """A sweep, as a researcher writes it: one job, the fields of it that are searched, and what makes a trial good."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt
@@ -11,7 +11,7 @@ from raytrain_eks.spec.job_data import Location, Text
 from raytrain_eks.spec.model import Aside, Model, rule
 from raytrain_eks.spec.problem import Problem, nearest
 from raytrain_eks.spec.quantity import Whole
-from raytrain_eks.spec.sweep_space import Grid, Parameter, conditions, ordered
+from raytrain_eks.spec.sweep_space import LISTED, Grid, Parameter, among, conditions, ordered
 from raytrain_eks.spec.sweep_steering import Budget, Everyone, GridSearch, Objective, Optuna, Pbt, RandomSearch
 from raytrain_eks.spec.sweep_steering import Scheduler as SchedulerOf
 from raytrain_eks.spec.sweep_steering import Search as SearchOf
@@ -103,8 +103,8 @@ class Sweep(Model):
                     continue
                 possible = self.space[other].all()
                 for value in values:
-                    if possible is not None and value not in possible:
-                        rule = f"`{other}` is never {value!r}: its values are {', '.join(map(str, possible))}"
+                    if possible is not None and not among(value, possible):
+                        rule = f"`{other}` is never {value!r}: its values are {_named(possible)}"
                         yield Problem(path=where, rule=rule, fix="write one of them")
 
     @rule
@@ -123,6 +123,9 @@ class Sweep(Model):
                 rule = f"a grid needs values that can be counted, and {parameter.kind} has any number of them"
                 fix = "write `kind: grid` with `values`" + (", or a `step`" if parameter.kind == "uniform" else "")
                 yield Problem(path=f"space.{path}.kind", rule=rule, fix=fix)
+            elif len(parameter.all() or ()) > LISTED:
+                rule = f"a grid tries all values, and these are {len(parameter.all() or ()):,}"
+                yield Problem(path=f"space.{path}", rule=rule, fix="write a wider `step`, or `search: {kind: random}`")
 
     @rule
     def _grid_values_take_turns(self) -> Iterator[Problem]:
@@ -173,3 +176,10 @@ class Sweep(Model):
         if isinstance(self.job, str):
             raise ValueError(f"the job is still the file {self.job}")
         return self.job.written()
+
+
+def _named(values: Sequence[Any], most: int = 20) -> str:
+    """Values for a message; of many, the first and the last."""
+    if len(values) <= most:
+        return ", ".join(map(str, values))
+    return f"{values[0]}, {values[1]}, ... {values[-1]}"

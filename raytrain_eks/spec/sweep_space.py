@@ -4,7 +4,7 @@ Every parameter is named by the dotted path of the field, as it would be written
 exists only in trials in which another one has a certain value; elsewhere the job's own value stays.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PositiveFloat
@@ -17,6 +17,11 @@ Value = str | bool | int | float | None
 """What a choice may hold: one word or number."""
 When = Annotated[dict[str, list[Any] | Value], Field(min_length=1)] | None
 Values = Annotated[list[Value | list[Any] | dict[str, Any]], Field(min_length=1)]
+
+Integer = Annotated[int, Field(ge=-(2**53), le=2**53)]
+"""Whole numbers that a float holds exactly as well: searchers calculate with floats."""
+LISTED = 100_000
+"""Values of a parameter that are ever listed; a range of more is drawn from, not counted through."""
 
 
 def _empty(low: float, high: float) -> Iterator[Problem]:
@@ -48,13 +53,23 @@ class Uniform(Model):
     def _range(self) -> Iterator[Problem]:
         yield from _empty(self.low, self.high)
 
-    def all(self) -> list[Any] | None:
+    @rule
+    def _countable(self) -> Iterator[Problem]:
+        if self.step is not None and self._steps >= LISTED:
+            rule = f"leads to more than {LISTED:,} values"
+            yield Problem(path="step", rule=rule, fix="write a wider step, or leave it out: any number of the range")
+
+    def all(self) -> Sequence[Any] | None:
         """Every value, where they can be counted."""
-        if self.step is None:
+        if self.step is None or self._steps >= LISTED:
             return None
-        count = int((self.high - self.low) / self.step + 1e-9)
         # A decimal step must not leave 0.30000000000000004 in a file.
-        return [float(f"{self.low + index * self.step:.12g}") for index in range(count + 1)]
+        return [float(f"{self.low + index * self.step:.12g}") for index in range(int(self._steps) + 1)]
+
+    @property
+    def _steps(self) -> float:
+        assert self.step is not None
+        return (self.high - self.low) / self.step + 1e-9
 
 
 class LogUniform(Model):
@@ -76,7 +91,7 @@ class LogUniform(Model):
     def _range(self) -> Iterator[Problem]:
         yield from _empty(self.low, self.high)
 
-    def all(self) -> list[Any] | None:
+    def all(self) -> Sequence[Any] | None:
         """They cannot be counted."""
         return None
 
@@ -87,10 +102,10 @@ class Int(Model):
     kind: Literal["int"] = "int"
     """Whole numbers of a range."""
 
-    low: int
+    low: Integer
     """The smallest value."""
 
-    high: int
+    high: Integer
     """The largest value; it is one of them where a whole number of steps leads there."""
 
     step: Whole = 1
@@ -113,9 +128,9 @@ class Int(Model):
         if self.log and self.step > 1:
             yield Problem(path="step", rule="with `log` the numbers have no fixed distance", fix="leave it out")
 
-    def all(self) -> list[Any] | None:
+    def all(self) -> Sequence[Any] | None:
         """Every value."""
-        return list(range(self.low, self.high + 1, self.step))
+        return range(self.low, self.high + 1, self.step)
 
 
 class Choice(Model):
@@ -134,7 +149,7 @@ class Choice(Model):
     def _once(self) -> Iterator[Problem]:
         yield from _twice(self.values)
 
-    def all(self) -> list[Any] | None:
+    def all(self) -> Sequence[Any] | None:
         """Every value."""
         return list(self.values)
 
@@ -155,7 +170,7 @@ class Grid(Model):
     def _once(self) -> Iterator[Problem]:
         yield from _twice(self.values)
 
-    def all(self) -> list[Any] | None:
+    def all(self) -> Sequence[Any] | None:
         """Every value."""
         return list(self.values)
 
@@ -177,6 +192,13 @@ def conditions(parameter: Parameter) -> dict[str, list[Any]]:
     """Path of another parameter -> the values of it under which this one exists."""
     when = parameter.when or {}
     return {path: value if isinstance(value, list) else [value] for path, value in when.items()}
+
+
+def among(value: Any, values: Sequence[Any]) -> bool:
+    """Whether a value is one of them; a long range is not walked through."""
+    if isinstance(values, range) and not isinstance(value, int):
+        return isinstance(value, float) and value.is_integer() and int(value) in values
+    return value in values
 
 
 def ordered(space: Space) -> list[str]:

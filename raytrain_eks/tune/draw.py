@@ -9,7 +9,18 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from raytrain_eks.spec.sweep_space import Choice, Grid, Int, LogUniform, Parameter, Space, Uniform, holds, ordered
+from raytrain_eks.spec.sweep_space import (
+    Choice,
+    Grid,
+    Int,
+    LogUniform,
+    Parameter,
+    Space,
+    Uniform,
+    among,
+    holds,
+    ordered,
+)
 
 Parameters = dict[str, Any]
 """Path of a field of the job -> its value in a trial; conditional ones only where they exist."""
@@ -77,13 +88,16 @@ def changed(parameter: Parameter, old: Any, source: random.Random, *, resample: 
     """A value near `old`, as population based training changes one (Jaderberg et al. 2017): drawn anew with the
     probability `resample`; else a number times one of `factors`, within its range; else a neighbour in its list."""
     listed = parameter.all()
-    if source.random() < resample or (listed is not None and old not in listed):
+    if source.random() < resample or (listed is not None and not among(old, listed)):
         return value(parameter, source)
     if isinstance(parameter, Choice | Grid):
         assert listed is not None
         place = listed.index(old) + source.choice((-1, 1))
         return listed[min(max(place, 0), len(listed) - 1)]
     moved = old * source.choice(factors)
+    if isinstance(listed, range):
+        place = int((moved - listed.start) // listed.step)
+        listed = [listed[min(max(each, 0), len(listed) - 1)] for each in (place, place + 1)]
     if listed is not None:
         return min(listed, key=lambda each: (abs(each - moved), each))
     return min(max(float(f"{moved:.6g}"), float(parameter.low)), float(parameter.high))

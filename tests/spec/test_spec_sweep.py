@@ -219,3 +219,28 @@ def test_the_example_is_valid(root):
     sweep = of_document(document)
     assert list(problems(sweep, root)) == []
     assert sweep.number == 8
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        ("{kind: int, low: 0, high: 4294967295}", None),
+        ("{kind: int, low: 0, high: 4294967295}\nsearch: {kind: grid}", "these are 4,294,967,296"),
+        ("{kind: int, low: 0, high: 1" + "0" * 300 + "}", "less than or equal to 9007199254740992"),
+        ("{kind: uniform, low: 0.1, high: 1.0, step: 1.0e-300}", "more than 100,000 values"),
+        ("{kind: uniform, low: -1.0e308, high: 1.0e308, step: 1.0}", "more than 100,000 values"),
+    ],
+)
+def test_long_ranges_are_not_counted_through(found, space, expected):
+    text = f"space:\n  seed: {space}\ntrials: 3\n"
+    if "uniform" in space:
+        text = text.replace("seed", "optimizer.weight_decay")
+    problems = found(text)
+    assert any(expected in each for each in problems) if expected else problems == []
+
+
+def test_a_condition_on_a_long_range_is_answered_at_once(found):
+    space = "space:\n  seed: {kind: int, low: 0, high: 4294967295}\n"
+    space += "  optimizer.weight_decay: {kind: uniform, low: 0, high: 1, when: {seed: 0.5}}\ntrials: 3\n"
+    assert any("never 0.5: its values are 0, 1, ... 4294967295" in each for each in found(space))

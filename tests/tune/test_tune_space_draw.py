@@ -59,6 +59,20 @@ def test_a_trial_draws_the_same_again_whatever_came_before(seed, number):
     assert at_random(space, seed, number)["a"] != at_random(space, seed, number + 1)["a"]
 
 
+@given(number=WHOLE, old=st.integers(0, 2**33))
+def test_a_long_range_is_drawn_from_without_listing_it(number, old):
+    parameter = PARAMETER.validate_python({"kind": "int", "low": -2, "high": 2**32, "step": 3})
+    assert (value(parameter, generator(number)) + 2) % 3 == 0
+    moved = changed(parameter, parameter.all()[old // 6], generator(number), resample=0.0, factors=[0.5, 2.0])
+    assert moved in parameter.all()
+
+
+def test_a_neighbour_in_a_range_is_the_nearest_the_smaller_of_two():
+    parameter = PARAMETER.validate_python({"kind": "int", "low": 1, "high": 9, "step": 2})
+    for old, factor, expected in [(3, 2.0, 5), (3, 1.3, 3), (9, 2.0, 9), (1, 0.1, 1), (5, 1.3, 7)]:
+        assert changed(parameter, old, generator(0), resample=0.0, factors=[factor]) == expected
+
+
 def test_orders_of_magnitude_are_as_likely():
     parameter = PARAMETER.validate_python({"kind": "loguniform", "low": 1e-4, "high": 1e-1})
     drawn = [value(parameter, generator(0, number)) for number in range(3000)]
