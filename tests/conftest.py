@@ -118,7 +118,7 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
         finally:
             assert keeper.stdin is not None
             keeper.stdin.close()
-            assert keeper.wait(timeout=60) == 0
+            assert keeper.wait(timeout=300) == 0
             assert local.remembered() is None
 
 

@@ -49,7 +49,7 @@ def test_a_connection_is_a_target(cluster, server, fields, tmp_path, capfd):
     assert found.client_address == "ray://127.0.0.1:10001"
     assert "secret" not in repr(found)
     run = Job(**fields).submit(on=found, storage=tmp_path / "runs")
-    assert run.wait(timeout=30).state == "complete"
+    assert run.wait(timeout=300).state == "complete"
     assert capfd.readouterr() == ("", "")
 
 
@@ -133,7 +133,7 @@ def test_a_real_cluster_takes_tasks_and_tells_its_jobs(ray_head, monkeypatch):
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     assert "answer 42" in done.stdout

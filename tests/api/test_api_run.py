@@ -60,7 +60,7 @@ def test_a_job_is_submitted_and_read(server, job, storage):
     assert sent["metadata"] == {"raytrain_run": "small", "raytrain_storage": str(storage)}
     assert run.storage == str(storage)
     assert run.folder == f"{storage}/small"
-    assert run.wait(timeout=30)
+    assert run.wait(timeout=300)
     assert run.logs() == ["step 1/20  loss 5.1000  lr 1.0e-03  128 tok/s  eta 10s", "half a line", "end"]
     assert list(run.logs(follow=True)) == list(run.logs())
     assert str(run.logs()).endswith("half a line\nend")
@@ -130,7 +130,7 @@ def test_how_a_run_ended(server, job, storage, about, summary, expected):
     run = job.submit(on=server.url, storage=storage)
     trained(storage, job, steps=2, status=summary)
     state(server, run, **about)
-    found = run.wait(timeout=30)
+    found = run.wait(timeout=300)
     assert (found.state, found.code) == expected
     assert bool(found) == (expected[1] == 0)
     if found:
@@ -244,12 +244,12 @@ def test_a_view_follows_a_run_to_its_end(server, job, storage):
     assert not view.wait(timeout=0.2)
     trained(storage, job, steps=4, status="complete")
     state(server, run, status="SUCCEEDED")
-    assert view.wait(timeout=30)
+    assert view.wait(timeout=300)
     assert "complete, 4 steps" in view.widget.value
     assert "text/plain" in view._repr_mimebundle_()
     other = run.watch(every=60)
     other.stop()
-    assert other.wait(timeout=30)
+    assert other.wait(timeout=300)
 
 
 def test_without_widgets_a_view_is_the_picture_of_now(server, job, storage, monkeypatch):

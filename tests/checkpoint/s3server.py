@@ -29,7 +29,7 @@ class Moto:
         self.port = free_port()
         arguments = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
@@ -113,7 +113,7 @@ class Proxy:
                 if fault == "reset":
                     self.reset()
                     return
-                server = http.client.HTTPConnection("127.0.0.1", target, timeout=60)
+                server = http.client.HTTPConnection("127.0.0.1", target, timeout=300)
                 headers = {k: v for k, v in self.headers.items() if k.lower() not in ("expect", "transfer-encoding")}
                 headers["Content-Length"] = str(len(body))
                 server.request(self.command, self.path, body, headers)

@@ -172,7 +172,7 @@ def test_the_sidecar_is_a_program_that_ends_well(full, job, tmp_path):
     code = "import sys; from raytrain_eks.cli.main import main; main(sys.argv[1:])"
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True)
     copy = RunFolder(tmp_path / "m", "small")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while len(committed(copy)) < 5 and time.monotonic() < end:
         time.sleep(0.05)
     saver = Saver(full, full.claim(job), keep=Retention(last=9))

@@ -30,7 +30,7 @@ def test_scripts(capsys, shell):
 def test_bash_is_answered(words, cursor, expected):
     environment = {**os.environ, "_RAYTRAIN_EKS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": cursor}
     command = [sys.executable, "-c", "from raytrain_eks.cli.main import main; main()"]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
     assert {line.split(",")[1] for line in shown.splitlines()} == expected
 
 

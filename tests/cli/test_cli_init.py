@@ -182,7 +182,7 @@ def converse(arguments, answers, folder):
             if pending and pending[0][0] in shown[seen:]:
                 seen = len(shown)
                 os.write(ours, pending.pop(0)[1].encode())
-        process.wait(timeout=30)
+        process.wait(timeout=300)
     finally:
         process.kill()
         os.close(ours)

@@ -58,7 +58,7 @@ def shards(store: Path) -> dict[str, bytes]:
 
 def kill(program: subprocess.Popen[bytes], store: Path, more: int, pause: float) -> bool:
     """SIGKILL when there are `more` files than now, after a short pause; False where it ended before."""
-    wanted, end = len(shards(store)) + more, time.monotonic() + 100
+    wanted, end = len(shards(store)) + more, time.monotonic() + 600
     while len(shards(store)) < wanted and program.poll() is None and time.monotonic() < end:
         time.sleep(0.002)
     time.sleep(pause)

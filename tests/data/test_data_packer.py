@@ -121,7 +121,7 @@ def test_two_ranks_that_hold_all_cpus_are_served_by_one_packing(both, cluster):
     job, flying, prepared = both
     ray = cluster
     ranks = [ray.remote(num_cpus=1)(Rank).remote(flying.url, job, rank, 2) for rank in range(2)]
-    found = [ray.get([rank.next.remote() for rank in ranks], timeout=120) for _ in range(12)]
+    found = [ray.get([rank.next.remote() for rank in ranks], timeout=900) for _ in range(12)]
     expected, _ = steps(prepared, job, 12, world=1, micro=1)
     for mine, step in zip(found, expected, strict=True):
         rows = [made["input_ids"].tolist() for made in step.micro_batches]

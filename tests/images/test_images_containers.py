@@ -43,7 +43,7 @@ def test_hadolint_finds_nothing(path):
         [program, "--no-color", "-c", str(FOLDER / ".hadolint.yaml"), str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 

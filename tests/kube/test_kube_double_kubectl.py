@@ -25,7 +25,7 @@ def kubectl(kube_api, tmp_path):
         config = kube_api.kubeconfig(tmp_path, user=user)
         env = {**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}
         done = subprocess.run(
-            [KUBECTL, *words], input=stdin, capture_output=True, text=True, env=env, timeout=120, check=False
+            [KUBECTL, *words], input=stdin, capture_output=True, text=True, env=env, timeout=900, check=False
         )
         return done.returncode, done.stdout, done.stderr
 

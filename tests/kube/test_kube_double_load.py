@@ -34,7 +34,7 @@ def test_five_hundred_runs_are_listed(kube_api, env, tmp_path):
         kube_api.server.writer.restore(kind, {**job(f"r{number:03}"), "status": status})
     kube_api.requests.clear()
     words = [*VERB, "ls", "--on", "eks", "-o", "json"]
-    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert [row["run"] for row in json.loads(done.stdout)] == [f"r{number:03}" for number in range(500)]
     assert [seen.verb for seen in kube_api.requests].count("list") == 1, "no request for each run"

@@ -205,7 +205,7 @@ def test_a_deleted_job_takes_everything_with_it_and_stops_first(kube_api, operat
 def test_it_works_by_itself(kube_api, operator):
     with operator:
         kube_api.objects.put(ray_job(JOB))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while status_or_none(kube_api) != "Running":
             assert time.monotonic() < until
             time.sleep(0.02)

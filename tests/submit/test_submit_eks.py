@@ -161,7 +161,7 @@ def test_a_job_is_followed_to_its_end(here):
         now = status("tiny", storage=None, target=here.target(), job_id=started.id)
         entry.say("tiny stopped: 8 steps, 99 tokens")
         entry.finish()
-        thread.join(timeout=30)
+        thread.join(timeout=300)
     assert (now.state, now.step, now.steps, now.eta_s) == ("running", 7, 20, 90.0)
     assert [line for line in lines if line.startswith("line")] == [f"line {n}" for n in range(500)]
     assert lines[-1] == "tiny stopped: 8 steps, 99 tokens"

@@ -67,21 +67,21 @@ def test_a_run_that_lost_its_cluster_goes_on_as_if_nothing_had_been(kube_api, ra
     with Operator(kube_api, start=start, dashboard=ray_head.url) as operator:
         file = site.job(data=str(site.mount / "data"), steps=STEPS)
         follower = site.start("submit", file, "--on", "eks", "--follow")
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while not any(line["step"] >= 15 for line in metrics(run)):
             assert follower.poll() is None, follower.communicate()[0]
             assert time.monotonic() < end, "waited in vain"
             time.sleep(0.05)
         (first,) = site.rayjobs()
         operator.lose_cluster(first["metadata"]["name"])
-        told, _ = follower.communicate(timeout=60)
+        told, _ = follower.communicate(timeout=300)
         assert follower.returncode == 1, told
         assert "raytrain-eks resume tiny" in told or "failed" in told
         lost = json.loads(site.run("status", "tiny", "-o", "json").stdout)
         assert lost["state"] == "failed"
         assert lost["checkpoint"] >= 10
 
-        resumed = site.run("resume", "tiny", "--follow", timeout=200)
+        resumed = site.run("resume", "tiny", "--follow", timeout=900)
         assert resumed.returncode == 0, resumed.stderr
         assert f"step {STEPS}/{STEPS}" in resumed.stderr
         status = json.loads(site.run("status", "tiny", "-o", "json").stdout)

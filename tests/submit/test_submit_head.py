@@ -54,7 +54,7 @@ def test_two_that_start_at_once_get_one_head(local):
     code = "from raytrain_eks.cli.main import main; main(['local', 'start'])"
     verb = [sys.executable, "-c", code]
     both = [subprocess.Popen(verb, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    results = [each.communicate(timeout=150) for each in both]
+    results = [each.communicate(timeout=900) for each in both]
     assert [each.returncode for each in both] == [0, 0], results
     assert results[0][0] == results[1][0]
     assert sum("Ray 2" in talk for _, talk in results) == 1

@@ -79,7 +79,7 @@ def train(tmp_path_factory, ray_head, root):
             env=ray_head.env | {"RAYTRAIN_STORAGE": str(folder / "runs")},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
         )
         assert done.returncode == 1, done.stdout + done.stderr
         return folder / "runs" / fault, done.stdout + done.stderr

@@ -265,7 +265,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(tmp_path, ray_head, root):
         data = Path(email.__file__).parent
         file.write_text(RUN.format(name=name, steps=steps, data=data))
         command = [sys.executable, "-m", "raytrain_eks.train", str(file), "--storage", str(tmp_path / "runs")]
-        done = subprocess.run(command, cwd=root, env=ray_head.env, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, cwd=root, env=ray_head.env, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
         found = (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()
         return [(row["step"], row["loss"], row["tokens"]) for row in map(json.loads, found)]

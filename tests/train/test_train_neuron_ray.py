@@ -46,7 +46,7 @@ ray.init(address="local", num_cpus=4, resources={"neuron_cores": 2}, logging_lev
 TorchTrainer(
     work,
     train_loop_config={"folder": str(folder)},
-    torch_config=config_for(job, each, cache=str(folder / "cache"), timeout=60),
+    torch_config=config_for(job, each, cache=str(folder / "cache"), timeout=300),
     scaling_config=ScalingConfig(num_workers=2, resources_per_worker=each),
     run_config=RunConfig(storage_path=str(folder / "ray")),
 ).fit()
@@ -63,7 +63,7 @@ def test_two_workers_join_one_group_on_their_own_cores(root, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path)], env=variables, capture_output=True, text=True, timeout=180
+        [sys.executable, str(program), str(tmp_path)], env=variables, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))

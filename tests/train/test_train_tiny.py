@@ -281,7 +281,7 @@ def test_chats_of_every_schema_are_prepared_in_small(tmp_path, column, row):
 @pytest.mark.parametrize("name", LARGE)
 def test_it_trains_here_in_small(name, ray_head, root, tmp_path):
     command = [sys.executable, "jobs/train.py", f"jobs/{name}.yaml", "--tiny", "--storage", str(tmp_path)]
-    done = subprocess.run(command, cwd=root, env=ray_head.env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=root, env=ray_head.env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "made-up data, since the job's own cannot be read here" in done.stdout
     job = load(root / "jobs" / f"{name}.yaml")

@@ -44,7 +44,7 @@ def python(root, folder: Path, module: str, *arguments: object, path: str = "") 
     command = [sys.executable, "-W", "ignore", "-m", module, *map(str, arguments)]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [path, str(root)]))}
     variables |= {"RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -37,7 +37,7 @@ def test_trials_run_on_xla_and_wait_at_a_rung(root, tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP.format(data=data))
     command = [sys.executable, "-W", "ignore", "-m", "raytrain_eks.tune", "sweep.yaml", "--storage", str(tmp_path)]
     env = os.environ | {"PYTHONPATH": str(root), "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     home = tmp_path / "traced"
     body = json.loads((home / "sweep.json").read_text())

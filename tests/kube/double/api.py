@@ -65,7 +65,7 @@ class ApiDouble:
         self._loop.close()
 
     def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=300)
 
     async def _start(self) -> web.AppRunner:
         runner = web.AppRunner(self.server.app(), shutdown_timeout=0.1, handler_cancellation=True)

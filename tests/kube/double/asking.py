@@ -36,7 +36,7 @@ def ask(
     request = _request(api, method, path, body, content, token, headers)
     context = ssl.create_default_context(cadata=api.authority.decode())
     try:
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=300, context=context) as answer:
             text, status, given = answer.read(), answer.status, answer.headers
     except urllib.error.HTTPError as error:
         text, status, given = error.read(), error.code, error.headers
@@ -48,7 +48,7 @@ def stream(api: ApiDouble, path: str) -> Iterator[bytes]:
     """The lines of an answer as they come; ends with the answer, also when it is cut."""
     request = _request(api, "GET", path, None, "application/json", None, None)
     context = ssl.create_default_context(cadata=api.authority.decode())
-    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+    with urllib.request.urlopen(request, timeout=300, context=context) as answer:
         try:
             yield from answer
         except OSError:

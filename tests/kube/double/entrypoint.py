@@ -85,7 +85,7 @@ def submitted(job: Body) -> dict[str, Any]:
     # The kubelet makes one dollar of two in a container's arguments.
     script = " ".join(words).replace("$$", "$")
     line = f"{shlex.join([sys.executable, '-c', _WORDS])} {script}"
-    done = subprocess.run(["/bin/bash", "-ec", line], capture_output=True, check=True, timeout=60)
+    done = subprocess.run(["/bin/bash", "-ec", line], capture_output=True, check=True, timeout=300)
     given = json.loads(done.stdout)
     rest = given[given.index("--") + 1 :]
     return {
@@ -124,7 +124,7 @@ class OnRay:
         request = urllib.request.Request(self.url + path, method=method)
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return json.load(answer)
 
 
@@ -149,7 +149,7 @@ class Running:
     def forget(self) -> None:
         """The cluster is lost: nothing is heard of the job any more, and it does not go on."""
         self._over.set()
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=300)
         self.stop()
         self._last = State("FAILED", "Job supervisor actor died unexpectedly.", self._last.started)
 

@@ -70,7 +70,7 @@ class Operator:
         self._stopping.set()
         self._changed.set()
         assert self._thread is not None
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=300)
         self.api.store.listeners.discard(self._changed.set)
         if self.error is not None and exc[0] is None:
             raise self.error

@@ -30,7 +30,7 @@ class Volumes:
         for container in pod.get("initContainers") or ():
             words = [_here(word, paths) for word in [*container["command"], *(container.get("args") or ())]]
             words[0] = sys.executable if words[0] == "python" else words[0]
-            subprocess.run(words, check=True, timeout=60)
+            subprocess.run(words, check=True, timeout=300)
         found: dict[str, Any] = json.loads(_here(json.dumps(environment), paths))
         return found
 
