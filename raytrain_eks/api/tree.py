@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from raytrain_eks.spec.check import check, single
-from raytrain_eks.spec.load import of_document, text_of
+from raytrain_eks.spec.load import content_of, of_document, text_of
 from raytrain_eks.spec.model import Model
 from raytrain_eks.spec.source import Document, read_documents
 from raytrain_eks.spec.source import Path as Steps
@@ -35,7 +35,7 @@ class Tree:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """The object that a file holds. Raises SpecError with every problem and its place, OSError when unreadable."""
-        content = Path(path).read_bytes()
+        content = content_of(path)
         document = single(read_documents(text_of(content, str(path)), str(path), lenient=True), str(path))
         made = _made(cls, of_document(document, expect=cls._spec.__name__))
         vars(made)[SOURCE] = (Path(path), content, document)

@@ -225,14 +225,14 @@ def _bring_back(mirror: "Mirror") -> None:
 @click.option("--once", is_flag=True, help="One pass only.")
 def watch(file: str, once: bool) -> None:
     import signal
-    from pathlib import Path
 
     from raytrain_eks.checkpoint.mirroring import watch as watch_runs
     from raytrain_eks.checkpoint.run import RunFolder
     from raytrain_eks.checkpoint.storage import Storage
+    from raytrain_eks.spec.load import content_of, text_of
     from raytrain_eks.spec.mirror import Watch
 
-    settings = Watch.read(Path(file).read_text(encoding="utf-8"), file).checkpoint
+    settings = Watch.read(text_of(content_of(file), file), file).checkpoint
     storage, stop = Storage.of(settings.local_path), threading.Event()
 
     def make(name: str) -> "Mirror":

@@ -3,7 +3,6 @@
 A folder stands for all YAML and JSON files in it, `-` for standard input.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from raytrain_eks.spec.source import Document
 
 Bodies = list[dict[str, Any]]
+ENDINGS = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,32 @@ def documents(path: str | Path) -> "list[Document]":
 
     Raises SpecError, OSError, Failure for no name at all.
     """
-    from raytrain_eks.spec.load import text_of
     from raytrain_eks.spec.source import read_documents
 
     if not str(path):
         raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
-    if str(path) == "-":
-        content = sys.stdin.buffer.read() if sys.stdin else b""
-        return list(read_documents(text_of(content, "(stdin)"), "(stdin)"))
-    files = [Path(path)]
-    if files[0].is_dir():
-        files = sorted(file for file in files[0].rglob("*") if file.suffix in (".yaml", ".yml", ".json"))
-    return [found for file in files for found in read_documents(text_of(file.read_bytes(), str(file)), str(file))]
+    files: list[str | Path] = [path]
+    if Path(path).is_dir():
+        files = list(manifests_in(Path(path)))
+    return [found for file in files for found in read_documents(*reversed(manifest(file)))]
+
+
+def manifests_in(folder: Path) -> list[Path]:
+    """Every YAML and JSON file below a folder, in the order of names; what is hidden, and what is no file, is left."""
+
+    def wanted(found: Path) -> bool:
+        hidden = any(part.startswith(".") for part in found.relative_to(folder).parts)
+        return found.suffix in ENDINGS and found.is_file() and not hidden
+
+    return sorted(filter(wanted, folder.rglob("*")))
+
+
+def manifest(path: str | Path) -> tuple[str, str]:
+    """The name and the text of a file of manifests, `-` for standard input. Raises SpecError, OSError."""
+    from raytrain_eks.spec.load import LARGEST_BUNDLE, content_of, text_of
+
+    name = "(stdin)" if str(path) == "-" else str(path)
+    return name, text_of(content_of(path, LARGEST_BUNDLE), name, LARGEST_BUNDLE)
 
 
 def is_spec(found: "list[Document]") -> bool:

@@ -1,7 +1,6 @@
 """`raytrain-eks lint`: what cannot work in any Kubernetes manifests."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raytrain_eks.cli import output as out
+from raytrain_eks.cli.given import ENDINGS, manifest, manifests_in
 from raytrain_eks.cli.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
     from raytrain_eks.lint import Report
-
-ENDINGS = (".yaml", ".yml", ".json")
 
 
 @click.command(help="Find what cannot work in any Kubernetes manifests: files, folders, or - for standard input.")
@@ -89,29 +87,13 @@ def _texts(files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in files:
         if not name:
             raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
-        if name == "-":
-            yield "(stdin)", sys.stdin.read() if sys.stdin else ""
-            continue
-        path = Path(name)
-        if path.is_dir():
-            inside = sorted(found for found in path.rglob("*") if _wanted(found, path))
+        if Path(name).is_dir():
+            inside = manifests_in(Path(name))
             if not inside:
                 raise Failure(f"{name}: no file in this folder ends in {', '.join(ENDINGS)}", Outcome.USAGE)
-            yield from ((str(found), _read(found)) for found in inside)
+            yield from map(manifest, inside)
         else:
-            yield name, _read(path)
-
-
-def _wanted(found: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in found.relative_to(folder).parts)
-    return found.suffix in ENDINGS and found.is_file() and not hidden
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Failure(f"{path}: not UTF-8 text (byte {error.start})\n  save it as UTF-8", Outcome.FINDINGS) from None
+            yield manifest(name)
 
 
 def _summary(report: "Report") -> str:

@@ -14,6 +14,8 @@ from typing import Any
 from raytrain_eks.kube.errors import BadConfig
 
 VARIABLE = "KUBECONFIG"
+LARGEST = 16 * 2**20
+"""Bytes of a kubeconfig; a larger file is another one, or a device without an end."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PATHS = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
@@ -93,7 +95,11 @@ def _read(file: Path) -> Mapping[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open(encoding="utf-8") as stream:
+            content = stream.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise BadConfig(f"{file}: not a kubeconfig: larger than {LARGEST // 2**20} MiB")
+        data = yaml.safe_load(content)
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(f"{file}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
     except yaml.YAMLError as error:

@@ -13,6 +13,8 @@ KINDS = {"Job": "raytrain_eks.spec.job", "Cluster": "raytrain_eks.spec.cluster",
 """Kind -> the module that holds the model of the same name."""
 LARGEST = 1024 * 1024
 """Bytes of a file that a person writes; a larger one is another file, and is not read to its end."""
+LARGEST_BUNDLE = 16 * LARGEST
+"""Bytes of a file that a program wrote: rendered objects with the definitions of their kinds, or a kubeconfig."""
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16", codecs.BOM_UTF32_BE: "UTF-32"}
 
 
@@ -39,19 +41,23 @@ def read_document(path: str | Path) -> Document:
     """
     from raytrain_eks.spec.check import single
 
+    file = "(stdin)" if str(path) == "-" else str(path)
+    return single(read_documents(text_of(content_of(path), file), file, lenient=True), file)
+
+
+def content_of(path: str | Path, most: int = LARGEST) -> bytes:
+    """The bytes of a file, `-` for standard input; of a larger one just so many that `text_of` refuses it, since a
+    device has no end. Raises OSError."""
     if str(path) == "-":
-        file, content = "(stdin)", sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
-    else:
-        file = str(path)
-        with open(path, "rb") as stream:
-            content = stream.read(LARGEST + 1)
-    return single(read_documents(text_of(content, file), file, lenient=True), file)
+        return sys.stdin.buffer.read(most + 1) if sys.stdin else b""
+    with open(path, "rb") as stream:
+        return stream.read(most + 1)
 
 
-def text_of(content: bytes, file: str) -> str:
+def text_of(content: bytes, file: str, most: int = LARGEST) -> str:
     """The text of a file that a person wrote. Raises SpecError when it is too large, binary or not UTF-8."""
-    if len(content) > LARGEST:
-        raise _unreadable(file, f"larger than {LARGEST // 1024} KiB", "is this the right file?")
+    if len(content) > most:
+        raise _unreadable(file, f"larger than {most // 1024} KiB", "is this the right file?")
     for mark, name in _OTHER_ENCODINGS.items():
         if content.startswith(mark):
             raise _unreadable(file, f"the file is {name}", "save it as UTF-8")

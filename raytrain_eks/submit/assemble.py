@@ -9,7 +9,7 @@ from pathlib import Path
 from raytrain_eks.checkpoint.default import default_storage
 from raytrain_eks.spec.check import dotted, located, single
 from raytrain_eks.spec.job import Job, Workers
-from raytrain_eks.spec.load import of_document, text_of
+from raytrain_eks.spec.load import content_of, of_document, text_of
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.spec.source import Document, read_documents
 from raytrain_eks.spec.sweep import Sweep
@@ -37,7 +37,7 @@ class JobFile:
     @classmethod
     def read(cls, path: Path) -> "JobFile":
         """Raises SpecError with every problem of the file, OSError when it cannot be read."""
-        return cls.of(path, path.read_bytes())
+        return cls.of(path, content_of(path))
 
     @classmethod
     def of(cls, path: Path, content: bytes) -> "JobFile":

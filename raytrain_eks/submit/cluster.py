@@ -11,7 +11,7 @@ from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem
 from raytrain_eks.submit import package
 from raytrain_eks.submit.entrypoint import shell_line
-from raytrain_eks.submit.errors import Incompatible, TargetError
+from raytrain_eks.submit.errors import Incompatible, Misused
 from raytrain_eks.submit.jobserver import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, JobServer
 from raytrain_eks.submit.target import (
     STOP_GRACE_S,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SUPPORTED_RAY = ("2.60",)
 """Minor versions of Ray that the driver was tried with (pyproject.toml, extra `train`)."""
+LONGEST_TOKEN = 2**16
+"""Characters; what is longer does not go into a request's header anyway."""
 
 
 class RayCluster:
@@ -171,11 +173,11 @@ def connect(
     ca: str | None = None,
     any_version: bool = False,
 ) -> RayCluster:
-    """The cluster behind a URL, with the token of the environment or a file. Raises TargetError for a bad URL."""
+    """The cluster behind a URL, with the token of the environment or a file. Raises Misused for a bad URL."""
     try:
         server = JobServer(url, headers=headers, token=token(token_file), ca=ca)
     except (ValueError, OSError) as error:
-        raise TargetError(f"--on {url}: {error}") from None
+        raise Misused(f"--on {url}: {error}") from None
     return RayCluster(server, any_version=any_version)
 
 
@@ -183,9 +185,15 @@ def token(file: str | None = None) -> str | None:
     """The token for a cluster: of `file`, of RAY_AUTH_TOKEN, or of the file that RAY_AUTH_TOKEN_PATH names.
 
     `~/.ray/auth_token` is not read by itself: it belongs to clusters of this machine, and would be shown to any URL.
-    Raises OSError when a named file cannot be read.
+    Raises OSError when a named file cannot be read, ValueError when it is no text.
     """
     if file is None and (value := os.environ.get(TOKEN_VARIABLE)):
         return value.strip()
     named = file or os.environ.get(TOKEN_FILE_VARIABLE)
-    return Path(os.path.expanduser(named)).read_text(encoding="utf-8").strip() if named else None
+    if not named:
+        return None
+    with open(os.path.expanduser(named), encoding="utf-8") as file:
+        try:
+            return file.read(LONGEST_TOKEN).strip()
+        except UnicodeDecodeError:
+            raise ValueError(f"{named}: not a token: not UTF-8 text") from None

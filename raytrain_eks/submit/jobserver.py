@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import urllib.parse
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from raytrain_eks.spec.problem import shown
 from raytrain_eks.submit.errors import NotAllowed, NotFound, TargetError, Unreachable
 from raytrain_eks.submit.package import Package
 from raytrain_eks.submit.target import JobState, Versions, state_of
@@ -27,6 +29,8 @@ ANSWER_S = 30.0
 LOG_S = 600
 """How long a whole log may take to arrive."""
 CHUNK = 64 * 1024
+_NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
+"""What a header's name and value may hold (RFC 9110, section 5)."""
 TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
@@ -72,6 +76,11 @@ class JobServer:
         self.headers = dict(headers or {})
         if token and not any(name.lower() == "authorization" for name in self.headers):
             self.headers["Authorization"] = f"Bearer {token}"
+        for name, value in self.headers.items():
+            if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+                # The text itself is not shown: it may be a secret.
+                of = "the token" if token and name == "Authorization" else f"the header {shown(name)}"
+                raise ValueError(f"{of} holds characters that no request can carry")
         self.tls = self._context(ca) if self.secure else None
 
     @staticmethod
@@ -157,8 +166,11 @@ class JobServer:
             raise TargetError(f"{self.url} answers {status}: {_last_line(content)}")
         try:
             return json.loads(content)
-        except ValueError:
-            raise Unreachable(f"{self.url} answers, but not as a Ray job server does") from None
+        except (ValueError, RecursionError):
+            raise self._stranger() from None
+
+    def _stranger(self) -> Unreachable:
+        return Unreachable(f"{self.url} answers, but not as a Ray job server does\n  the address of the dashboard?")
 
     # -- the cluster --------------------------------------------------------------------------------------------
 
@@ -166,7 +178,7 @@ class JobServer:
         """`ray_version`, `session_name` and more."""
         found = self.get("/api/version", timeout=timeout)
         if not isinstance(found, dict) or "ray_version" not in found:
-            raise Unreachable(f"{self.url} answers, but not as a Ray job server does\n  the address of the dashboard?")
+            raise self._stranger()
         return found
 
     def versions(self) -> Versions:
@@ -216,7 +228,11 @@ class JobServer:
 
     def jobs(self) -> list[JobState]:
         """Jobs that were submitted, oldest first; drivers that connected by themselves are not among them."""
-        found = [state_of(each) for each in self.get("/api/jobs/") or [] if each.get("type") == "SUBMISSION"]
+        listed = self.get("/api/jobs/") or []
+        try:
+            found = [state_of(each) for each in listed if each.get("type") == "SUBMISSION"]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise self._stranger() from None
         return sorted(found, key=lambda state: (state.started or 0, state.id))
 
     def stop(self, id: str) -> bool:

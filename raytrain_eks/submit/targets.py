@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raytrain_eks.submit.errors import Misused, TargetError
+from raytrain_eks.submit.errors import Misused
 from raytrain_eks.submit.registry import Record
 from raytrain_eks.submit.target import Target
 
@@ -58,16 +58,16 @@ def open_target(
 
 
 def parse_headers(given: Iterable[str]) -> dict[str, str]:
-    """`Name: value` or `Name=value`, on top of what RAY_JOB_HEADERS holds. Raises TargetError."""
+    """`Name: value` or `Name=value`, on top of what RAY_JOB_HEADERS holds. Raises Misused."""
     found: dict[str, str] = {}
     if preset := os.environ.get(HEADERS_VARIABLE):
         try:
             found |= {str(name): str(value) for name, value in json.loads(preset).items()}
         except (ValueError, AttributeError):
-            raise TargetError(f"{HEADERS_VARIABLE} is not a JSON object of texts") from None
+            raise Misused(f"{HEADERS_VARIABLE} is not a JSON object of texts") from None
     for text in given:
         name, mark, value = min((text.partition(mark) for mark in ":="), key=lambda parts: len(parts[0]))
         if not mark or not name.strip() or "\n" in text or "\r" in text:
-            raise TargetError("--header needs the form `Name: value`")
+            raise Misused("--header needs the form `Name: value`")
         found[name.strip()] = value.strip()
     return found

@@ -62,7 +62,7 @@ def test_folders_standard_input_and_several_files(capsys, tmp_path, monkeypatch)
     (tmp_path / "deep" / ".hidden" / "c.yaml").write_text(BAD)
     (tmp_path / "deep" / "notes.txt").write_text("no manifest")
     (tmp_path / "a.yaml").write_text(GOOD + "---\n" + BAD)
-    monkeypatch.setattr("sys.stdin", io.StringIO(BAD))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BAD.encode())))
     code, shown, said = run(capsys, tmp_path, "-")
     places = [line.split()[0] for line in shown.splitlines() if line[0] != " "]
     assert code == 3
@@ -109,7 +109,7 @@ def test_an_empty_folder_and_a_file_that_is_no_text(capsys, tmp_path):
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
     code, _, error = run(capsys, tmp_path)
     assert code == 3
-    assert "not UTF-8" in error
+    assert "save it as UTF-8" in error
 
 
 def test_what_is_no_object_is_said(capsys, tmp_path):

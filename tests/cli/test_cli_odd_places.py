@@ -1,5 +1,7 @@
 """Odd names of files and folders are messages with the right exit code, never a traceback."""
 
+import io
+import os
 import pathlib
 
 import pytest
@@ -52,3 +54,47 @@ def test_a_user_without_a_home_is_told(monkeypatch, capsys):
 def test_control_characters_of_a_name_do_not_reach_the_terminal(capsys):
     code, text = said(capsys, "plan", "no\x1b[31m\nfile")
     assert (code, text) == (2, "no\\x1b[31m\\nfile: No such file or directory\n")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("verb", ["lint", "validate", "plan", "apply", "delete", "diff", "sweep"])
+def test_a_device_without_an_end_is_not_read_to_its_end(verb, capsys):
+    code, text = said(capsys, verb, "/dev/zero")
+    assert (code, "larger than" in text) == (3, True)
+
+
+@pytest.mark.parametrize("words", [("submit", "--on", "local", "/dev/zero"), ("checkpoints", "watch", "--config")])
+def test_neither_is_one_by_the_verbs_that_start_something(words, capsys):
+    code, text = said(capsys, *words, *(() if words[-1] == "/dev/zero" else ("/dev/zero",)))
+    assert (code, "larger than" in text) == (3, True)
+
+
+@pytest.mark.parametrize("verb", ["lint", "diff", "validate"])
+def test_of_a_folder_only_files_are_read(verb, root, tmp_path, capsys):
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "broken.yaml").write_text("{")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "mine.yaml").write_text((root / "cluster_specs" / "cpu-kind.yaml").read_text())
+    second = [str(root / "cluster_specs" / "cpu-kind.yaml")] if verb == "diff" else []
+    assert said(capsys, verb, str(tmp_path), *second)[0] == 0
+
+
+def test_lint_of_standard_input_is_utf8_whatever_the_locale(monkeypatch, capsys):
+    for content, code in [(b"\xff\xfe\x00", 3), ("\ufeffapiVersion: v1\nkind: é\n".encode(), 0), (b"", 0)]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+        assert said(capsys, "lint", "-")[0] == code
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (("--token-file", "/dev/zero"), "no request can carry"),
+        (("--token-file", "/"), "Is a directory"),
+        (("--header", "no colon"), "needs the form"),
+    ],
+)
+def test_a_token_or_header_that_is_none_is_wrong_usage(words, rule, capsys):
+    code, text = said(capsys, "status", "x", "--on", "http://127.0.0.1:9", *words)
+    assert (code, rule in text) == (2, True)

@@ -70,6 +70,24 @@ def test_another_web_server_is_told_as_such(double, body):
         JobServer(double.url, token="secret").version()
 
 
+@pytest.mark.parametrize("secret", ["a\nb3cr3t", "s3cr\x00et", "s3crét😀"])
+def test_a_token_that_no_header_carries_is_refused_and_not_shown(secret):
+    with pytest.raises(ValueError, match="the token holds characters") as refused:
+        JobServer("http://127.0.0.1:9", token=secret)
+    assert "3cr" not in str(refused.value)
+    with pytest.raises(ValueError, match="the header X-Key holds"):
+        JobServer("http://127.0.0.1:9", headers={"X-Key": secret})
+    with pytest.raises(ValueError, match="the header X Key holds"):
+        JobServer("http://127.0.0.1:9", headers={"X Key": "a"})
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'["x"]', b'[{"type": "SUBMISSION"}]', b"[" * 100_000])
+def test_jobs_that_are_none_are_another_servers(double, body, monkeypatch):
+    monkeypatch.setattr(double, "answer", lambda *_: (200, body))
+    with pytest.raises(Unreachable, match="not as a Ray job server does"):
+        JobServer(double.url, token="secret").jobs()
+
+
 def test_a_gateway_without_its_server_is_unreachable(double):
     double.answers["/api/jobs/"] = (503, b"")
     with pytest.raises(Unreachable, match="503"):
