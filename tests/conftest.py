@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Several processes of one test share two cores; OpenMP's threads would spin for each other most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes depends on what else the machine does; no test judges that.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
