@@ -19,6 +19,8 @@ LARGEST = 16 * 2**20
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PATHS = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
+_KEY_DATA = "client-key-data"
+
 
 @dataclass(frozen=True)
 class Access:
@@ -138,6 +140,9 @@ def _chosen(
     server = str(cluster.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise BadConfig(f"{cluster_file}: cluster {chosen.get('cluster')} has no `server` that is a URL")
+    if "@" in server.split("/")[2]:
+        why = "a name or password in `server` would end up in logs; give them as its user"
+        raise BadConfig(f"{cluster_file}: cluster {chosen.get('cluster')}: {why}")
     return Access(
         context=name,
         namespace=str(chosen.get("namespace") or "default"),
@@ -151,7 +156,8 @@ def _chosen(
 def _joined(documents: list[tuple[Path, Mapping[str, Any]]], kind: str) -> dict[str, tuple[Mapping[str, Any], Path]]:
     found: dict[str, tuple[Mapping[str, Any], Path]] = {}
     for file, data in documents:
-        for each in data.get(f"{kind}s") or []:
+        listed = data.get(f"{kind}s") or []
+        for each in listed if isinstance(listed, list) else [None]:
             if not isinstance(each, dict) or not isinstance(each.get(kind) or {}, dict):
                 raise BadConfig(f"{file}: not a kubeconfig: `{kind}s` is a list of a name and a {kind} each")
             found.setdefault(str(each.get("name")), (each.get(kind) or {}, file))
@@ -167,4 +173,13 @@ def _entry(
 
 
 def _absolute(values: Mapping[str, Any], kind: str, file: Path) -> dict[str, Any]:
-    return {key: str(file.parent / value) if key in _PATHS[kind] and value else value for key, value in values.items()}
+    found = dict(values)
+    for key in _PATHS[kind]:
+        if not (value := found.get(key)):
+            continue
+        if not isinstance(value, str) or "\0" in value:
+            raise BadConfig(f"{file}: `{key}` must be the name of a file")
+        found[key] = str(file.parent / value)
+    if kind == "user" and found.get("client-certificate") and not (found.get("client-key") or found.get(_KEY_DATA)):
+        raise BadConfig(f"{file}: a user has `client-certificate` without `client-key`")
+    return found

@@ -49,7 +49,7 @@ class Transport:
                 timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S), proxy=access.cluster.get("proxy-url")
             )
             self._http = client_adapter.Client(config, parameters)
-        except (OSError, ValueError, ImportError, httpx2.InvalidURL, msgspec.ValidationError) as error:
+        except (OSError, ValueError, ImportError, httpx2.InvalidURL, msgspec.ValidationError, ConfigError) as error:
             # ssl.SSLError is an OSError; none of them quotes a key. A SOCKS proxy asks for a package that is not there.
             what = "certificates, address or proxy cannot be used"
             raise BadConfig(f"context {access.context}: {what}: {error}") from None
@@ -88,6 +88,10 @@ class Transport:
                 response = self._http.send(request)
             except ConfigError as error:
                 raise BadConfig(f"context {self.access.context}: {error}") from None
+            except (httpx2.LocalProtocolError, UnicodeEncodeError):
+                # Its own text would quote the header, which is a secret.
+                why = "the token holds characters that no request can carry"
+                raise BadConfig(f"context {self.access.context}: {why}") from None
             except httpx2.HTTPError as error:
                 # Who does not even listen is not there; who answers with trouble may be better in a while.
                 if last or (attempt >= CONNECTS and _never_sent(error)) or not _repeatable(error, safe):

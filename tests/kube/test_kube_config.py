@@ -62,6 +62,13 @@ def test_the_default_is_in_the_home_folder(files):
     assert kubeconfig.find(environment={"HOME": str(files)}).context == "two"
 
 
+USER = """
+current-context: one
+contexts: [{name: one, context: {cluster: a, user: me}}]
+clusters: [{name: a, cluster: {server: "https://a.example"}}]
+users: [{name: me, user: """
+
+
 @pytest.mark.parametrize(
     ("context", "text", "says"),
     [
@@ -69,7 +76,11 @@ def test_the_default_is_in_the_home_folder(files):
         ("lost", FIRST, "context lost names the cluster nowhere"),
         (None, FIRST.replace("current-context: one", ""), "no current context"),
         (None, FIRST.replace("https://a.example", "a.example"), "has no `server` that is a URL"),
+        (None, FIRST.replace("https://a.example", "https://me:secret-token@a.example"), "would end up in logs"),
         (None, "clusters: {a: b}", "not a kubeconfig"),
+        (None, "contexts: 1", "not a kubeconfig"),
+        (None, USER + "{tokenFile: 1}}]", "`tokenFile` must be the name of a file"),
+        (None, USER + "{client-certificate: a.crt}}]", "`client-certificate` without `client-key`"),
         (None, "- a\n- b", "a mapping is expected"),
         (None, "token: 'secret-token", "not YAML"),
     ],

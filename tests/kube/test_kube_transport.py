@@ -69,6 +69,22 @@ def test_an_api_that_stays_down_is_an_error_of_exit_code_4(kube_api, kube_client
     assert fault.hits == kube_client.transport.tries
 
 
+def test_a_token_that_no_request_carries_is_not_shown(kube_api, tmp_path):
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": kube_api.url, "insecure-skip-tls-verify": True}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "s3cr\net"}}],
+        "current-context": "c",
+    }
+    (tmp_path / "broken").write_text(yaml.safe_dump(config))
+    with (
+        connect(kubeconfig=str(tmp_path / "broken")) as client,
+        pytest.raises(errors.BadConfig, match="the token holds characters") as caught,
+    ):
+        client.version()
+    assert "s3cr" not in str(caught.value)
+
+
 def test_nobody_listens(tmp_path, monkeypatch):
     monkeypatch.setattr(transport.time, "sleep", lambda seconds: None)
     config = {
