@@ -8,7 +8,6 @@ read, 3 problems in a file, 4 the cluster is unreachable or does not allow it.
 """
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +31,7 @@ Kubernetes cluster has. Exit 1: they differ."""
 
 @click.command(help=HELP)
 @click.argument("old", metavar="FILE | OLD NEW", type=click.Path())
-@click.argument("new", metavar="", type=click.Path(exists=True), required=False)
+@click.argument("new", metavar="", type=click.Path(), required=False)
 @kube_options.options
 @click.option("--rendered", is_flag=True, help="Compare what two cluster files render to, instead of the files.")
 @out.option()
@@ -43,6 +42,8 @@ def command(old: str, new: str | None, where: dict[str, Any], rendered: bool, ou
         changes = _against_cluster(old, where)
     elif any(where.values()):
         raise click.UsageError("two files are compared without a cluster; leave NEW out to compare OLD with one")
+    elif old == new == "-":
+        raise click.UsageError("standard input can be one of the two sides, not both")
     else:
         changes = _of_files(old, new, rendered)
     _write(output, changes)
@@ -52,7 +53,7 @@ def command(old: str, new: str | None, where: dict[str, Any], rendered: bool, ou
 def _of_files(old: str, new: str, rendered: bool) -> "list[Change]":
     from raytrain_eks.manifests import compare
 
-    before, after = files.documents(Path(old)), files.documents(Path(new))
+    before, after = files.documents(old), files.documents(new)
     if files.is_spec(before) and files.is_spec(after) and not rendered:
         return compare.trees(_spec(before[0]), _spec(after[0]))
     return compare.bundles(files.objects(before), files.objects(after))

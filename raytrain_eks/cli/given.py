@@ -72,14 +72,17 @@ def is_spec(found: "list[Document]") -> bool:
 
 
 def objects(found: "list[Document]") -> Bodies:
-    """The objects of documents; of a cluster file those that it renders to. Raises SpecError."""
+    """The objects of documents; of a cluster file those that it renders to. Raises SpecError, Failure."""
     if is_spec(found):
         return bundles.from_document(found[0])[1].bodies
     bodies: Bodies = []
     for document in found:
         data = document.data
         if isinstance(data, dict) and data.get("kind") == "List":
-            bodies += [item for item in data.get("items") or [] if isinstance(item, dict)]
+            items = data.get("items") or []
+            if not isinstance(items, list):
+                raise Failure(f"{document.file}: `items` of a List must be a list of objects", Outcome.FINDINGS)
+            bodies += [item for item in items if isinstance(item, dict)]
         elif isinstance(data, dict) and data.get("kind") != "Kustomization":
             bodies.append(data)
     return bodies

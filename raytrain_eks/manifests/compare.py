@@ -87,7 +87,8 @@ def bundles(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) 
 def _by_identity(bodies: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str, str], Mapping[str, Any]]:
     found = {}
     for body in bodies:
-        metadata = body.get("metadata") or {}
+        metadata = body.get("metadata")
+        metadata = metadata if isinstance(metadata, Mapping) else {}
         group = str(body.get("apiVersion", "")).rpartition("/")[0]
         kind, namespace = str(body.get("kind", "")), str(metadata.get("namespace") or "")
         found[group, kind, namespace, str(metadata.get("name", ""))] = body

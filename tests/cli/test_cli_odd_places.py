@@ -98,3 +98,24 @@ def test_lint_of_standard_input_is_utf8_whatever_the_locale(monkeypatch, capsys)
 def test_a_token_or_header_that_is_none_is_wrong_usage(words, rule, capsys):
     code, text = said(capsys, "status", "x", "--on", "http://127.0.0.1:9", *words)
     assert (code, rule in text) == (2, True)
+
+
+LIST = "apiVersion: v1\nkind: List\nitems: "
+
+
+@pytest.mark.parametrize("verb", ["diff", "apply", "delete"])
+def test_a_list_that_is_none(verb, tmp_path, capsys):
+    (tmp_path / "list.yaml").write_text(LIST + "3\n")
+    code, text = said(capsys, verb, str(tmp_path / "list.yaml"))
+    assert (code, "must be a list of objects" in text) == (3, True)
+
+
+def test_diff_of_objects_without_form_and_of_standard_input(monkeypatch, tmp_path, capsys):
+    (tmp_path / "odd.yaml").write_text(LIST + "[{kind: [], apiVersion: 3, metadata: x}, 3, null]\n")
+    assert said(capsys, "diff", str(tmp_path / "odd.yaml"), str(tmp_path / "odd.yaml"))[0] == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((LIST + "[]\n").encode())))
+    assert said(capsys, "diff", str(tmp_path / "odd.yaml"), "-")[0] == 1
+    code, text = said(capsys, "diff", "-", "-")
+    assert (code, "not both" in text) == (2, True)
+    code, text = said(capsys, "diff", str(tmp_path / "odd.yaml"), str(tmp_path / "none.yaml"))
+    assert (code, text.endswith("none.yaml: No such file or directory\n")) == (2, True)
