@@ -14,7 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
-from raytrain_eks.checkpoint.manifest import MANIFEST, PACKED, PACKED_SUFFIXES, Manifest, committed, step_folder, steps
+from raytrain_eks.checkpoint.manifest import (
+    MANIFEST,
+    PACKED,
+    PACKED_SUFFIXES,
+    Damaged,
+    Manifest,
+    committed,
+    counts,
+    step_folder,
+    steps,
+)
 from raytrain_eks.checkpoint.run import CHECKPOINTS, RunFolder
 from raytrain_eks.checkpoint.storage import TEMPORARY
 
@@ -62,9 +72,26 @@ def prune(run: RunFolder, keep: Retention, *, newest: Newest | None = None, say:
     spared = keep.stay(complete) | reading(run)
     gone = [each.step for each in complete if each.step not in spared]
     for step in gone:
+        if _is_fenced(run, newest):
+            return []
         delete(run, step)
     collect(run, newest=newest, say=say)
     return gone
+
+
+def _is_fenced(run: RunFolder, newest: Newest | None) -> bool:
+    """Whether a newer attempt has begun: what was looked at before may be its own by now, and nothing may go."""
+    return newest is not None and not run.owned_by(newest[0])
+
+
+def _became_complete(run: RunFolder, step: int) -> bool:
+    """Whether a step's checkpoint is complete now. One that was not when all were looked at may be: by the attempt that
+    trains while a person prunes, or by a newer one while this process was stopped."""
+    try:
+        found = Manifest.load(run.storage.read(f"{step_folder(step)}/{MANIFEST}"))
+    except (FileNotFoundError, Damaged):
+        return False
+    return counts(found, run.inventories())
 
 
 def delete(run: RunFolder, step: int) -> None:
@@ -80,7 +107,7 @@ def collect(run: RunFolder, *, newest: Newest | None, say: Callable[[str], None]
     torn = _torn(run, newest)
     count = 0
     for step in steps(run):
-        if step in spared:
+        if step in spared or (step not in complete and _became_complete(run, step)):
             continue
         folder = step_folder(step)
         named = {file.name for file in complete[step].files} | {MANIFEST, PACKED} if step in complete else set()
@@ -93,6 +120,8 @@ def collect(run: RunFolder, *, newest: Newest | None, say: Callable[[str], None]
             if not is_later and (match is not None or entry.name in (MANIFEST, PACKED)):
                 orphans.append(entry.name)
         # A manifest that came too late goes first, for the same reason as in `delete`.
+        if orphans and _is_fenced(run, newest):
+            break
         for name in sorted(orphans, key=lambda name: name != MANIFEST):
             run.storage.remove(f"{folder}/{name}")
         if step not in complete:

@@ -151,3 +151,18 @@ def test_half_written_files_of_the_dead_go_and_those_of_a_save_in_progress_stay(
     assert steps(full) == [1, 2, 3, 4, 5, 6]
     assert collect(full, newest=None, say=print) == 6
     assert steps(full) == [1, 2, 3, 4, 5]
+
+
+def test_what_became_complete_after_the_look_stays(full, monkeypatch):
+    """A process that was stopped between looking and deleting, or a person who prunes while a run trains."""
+    before = committed(full)[:3]
+    monkeypatch.setattr("raytrain_eks.checkpoint.retention.committed", lambda run: before)
+    collect(full, newest=None, say=print)
+    assert [each.step for each in committed(full)] == [1, 2, 3, 4, 5]
+
+
+def test_an_attempt_that_is_fenced_deletes_nothing(full):
+    newest = (max(full.attempts()), committed(full)[-1].token)
+    full.begin()
+    assert prune(full, Retention(last=1, best=0), newest=newest, say=print) == []
+    assert steps(full) == [1, 2, 3, 4, 5]

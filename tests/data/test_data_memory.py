@@ -60,7 +60,7 @@ def test_four_times_the_object_store_streams_without_spilling(large, tokenizer, 
     fields = {"format": "parquet", "sequence_length": 1024, "prepare": False, "held_out": "0%"}
     job = make_job(str(large), top=top, **fields)
     flying = prepare(job, tmp_path / "store")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=STORE)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=STORE)
     try:
         stream = Stream.of(flying, job, rank=0, world=1, micro=64, state=None)
         seen: set[int] = set()

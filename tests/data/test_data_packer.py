@@ -1,6 +1,7 @@
 """Packing while training runs: the same samples in the same order as prepared data, from any position."""
 
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,13 @@ def test_the_length_of_an_epoch_is_not_known(both):
 def cluster(tmp_path_factory):
     """A small Ray."""
     import ray
+    from ray import cloudpickle
 
+    # Workers cannot import a test module.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
         yield ray
         ray.shutdown()
 
