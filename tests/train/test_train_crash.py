@@ -224,6 +224,9 @@ def test_deepspeed_has_the_same_losses(site, clean):
     assert [row[0] for row in found.values()] == pytest.approx([row[0] for row in clean.values()], abs=1e-3)
 
 
+@pytest.mark.skipif(
+    not os.environ.get("RAYTRAIN_ELASTIC"), reason="three Ray nodes want a machine for themselves: RAYTRAIN_ELASTIC=1"
+)
 def test_nodes_are_drained_lost_and_come_back_and_the_run_goes_on_with_one_worker_and_with_two(site, clean, tmp_path):
     """A spot notice: a checkpoint at once. The raylet is killed: on with one worker. A new node: on with two."""
     here = Path(__file__).parent
