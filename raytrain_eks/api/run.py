@@ -13,7 +13,7 @@ from raytrain_eks.submit.errors import NotFound, TargetError
 from raytrain_eks.submit.follow import Follower, exit_code
 from raytrain_eks.submit.ranks import RankView
 from raytrain_eks.submit.run_status import RunStatus, facts, status
-from raytrain_eks.submit.start import STOP_S, again, newest, place_of, place_of_run, start, stopped
+from raytrain_eks.submit.start import STOP_S, Wish, again, newest, place_of, place_of_run, start, stopped
 from raytrain_eks.submit.target import JobState, Say, Target
 from raytrain_eks.submit.targets import known_access, named, open_target
 from raytrain_eks.train.progress import duration
@@ -217,16 +217,9 @@ class Run:
         place = self._place if on is None and not access else opener(on, access)
         target, record = place(), registry.recall(self.name)
         file, folder, before = again(self.name, target, self.storage, record)
-        started = start(
-            file,
-            target,
-            folder=folder,
-            working_dir=Path(working_dir) if working_dir is not None else before,
-            storage=self.storage,
-            resume=False,
-            limit=int(parse(max_upload)),
-            say=say or quiet,
-        )
+        root = Path(working_dir) if working_dir is not None else before
+        wish = Wish(folder=folder, working_dir=root, storage=self.storage, limit=int(parse(max_upload)))
+        started = start(file, target, wish, say or quiet)
         return Run(started.run, place, storage=started.storage, id=started.id)
 
     def watch(self, *, every: float = 2.0) -> "View":

@@ -11,7 +11,7 @@ from raytrain_eks.spec.quantity import parse
 from raytrain_eks.spec.sweep import Sweep
 from raytrain_eks.submit.assemble import JobFile
 from raytrain_eks.submit.package import ALIAS
-from raytrain_eks.submit.start import start
+from raytrain_eks.submit.start import Wish, start
 from raytrain_eks.submit.target import Say
 
 if TYPE_CHECKING:
@@ -34,16 +34,9 @@ def submit(
     place, here = opener(on, access), Path.cwd()
     target, root = place(), Path(working_dir) if working_dir is not None else here
     file = file_of(tree, root)
-    started = start(
-        file.dry_run(target) if tiny else file,
-        target,
-        folder=here,
-        working_dir=root,
-        storage=None if storage is None else os.fspath(storage),
-        resume=resume,
-        limit=int(parse(max_upload)),
-        say=say or quiet,
-    )
+    given, limit = None if storage is None else os.fspath(storage), int(parse(max_upload))
+    wish = Wish(folder=here, working_dir=root, storage=given, resume=resume, limit=limit)
+    started = start(file.dry_run(target) if tiny else file, target, wish, say or quiet)
     return Run(started.run, place, storage=started.storage, id=started.id)
 
 

@@ -1,6 +1,5 @@
 """`raytrain-eks plan FILE`: what a job or a cluster file comes to, each decision with the rule behind it."""
 
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 KINDS = {"GPU": "GPU", "neuron_cores": "NeuronCore", "CPU": "CPU"}
 """Ray's resource of a worker process -> what a person calls it."""
+REASONS = {"vpc.amazonaws.com/efa": "efa"}
+"""Kubernetes' resource -> the plan's decision that it comes from, where they differ in name."""
 
 
 @click.command(
@@ -92,7 +93,9 @@ def _plan_job(job: "Job", output: str) -> int:
     for each in fitting:
         click.echo(f"this would, with `micro: 1`: engine: {_flow(each['engine'])}", err=True)
     if not fitting:
-        click.echo("no engine makes it fit: take more nodes, or a type with more memory", err=True)
+        # The engine xla keeps a whole copy on each core, however many there are.
+        more = "" if job.engine.kind == "xla" else "more nodes, or "
+        click.echo(f"no engine makes it fit: take {more}a type with more memory", err=True)
     return Outcome.FINDINGS
 
 
@@ -191,14 +194,10 @@ def _of_cluster(plan: "ClusterPlan") -> list[dict[str, Any]]:
             span = f", {group.min_nodes} to {group.max_nodes} nodes, {group.devices.pods_per_node} pods a node"
         rows.append(_row(pod.name, kind + span, pod.zone or ""))
         for name, amount in pod.resources.items():
-            rows.append(_row(f"  {name}", amount, pod.why.get(_key(name), "")))
-        shown = {"shm": f"{pod.shm / Decimal(GIB):.0f}Gi"} if pod.shm else {}
-        rows += [_row(f"  {name}", value, pod.why.get(name, "")) for name, value in shown.items()]
+            rows.append(_row(f"  {name}", amount, pod.why.get(REASONS.get(name, name), "")))
+        if pod.shm:
+            rows.append(_row("  shm", f"{pod.shm / GIB:.0f}Gi", pod.why.get("shm", "")))
     return rows
-
-
-def _key(resource: str) -> str:
-    return {"vpc.amazonaws.com/efa": "efa"}.get(resource, resource)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

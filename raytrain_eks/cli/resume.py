@@ -32,21 +32,12 @@ def command(
     from raytrain_eks.cli.submit import run as submit
     from raytrain_eks.cli.submit import size
     from raytrain_eks.submit import registry
-    from raytrain_eks.submit.start import again, place_of_run
+    from raytrain_eks.submit.start import Wish, again, place_of_run
 
     limit = size(max_upload)
     record = registry.recall(run)
     target = target_of(on, access, record)
     place = place_of_run(run, storage, record, target)
     job_file, folder, before = again(run, target, place, record)
-    return submit(
-        job_file,
-        target,
-        folder=folder,
-        working_dir=working_dir or before,
-        storage=place,
-        resume=False,
-        limit=limit,
-        follow=follow,
-        output=output,
-    )
+    wish = Wish(folder=folder, working_dir=working_dir or before, storage=place, limit=limit)
+    return submit(job_file, target, wish, follow=follow, output=output)

@@ -10,6 +10,7 @@ from raytrain_eks.cli.target_options import options, say, target_of
 
 if TYPE_CHECKING:
     from raytrain_eks.submit.assemble import JobFile
+    from raytrain_eks.submit.start import Wish
     from raytrain_eks.submit.target import Target
 
 
@@ -56,9 +57,11 @@ def command(
     output: str,
 ) -> int:
     from raytrain_eks.submit.assemble import JobFile
+    from raytrain_eks.submit.start import Wish
 
     limit = size(max_upload)
-    folder = Path.cwd()
+    here = Path.cwd()
+    wish = Wish(folder=here, working_dir=working_dir or here, storage=storage, resume=resume, limit=limit)
     job_file = JobFile.read(file)
     target = target_of(on, access | {"cluster": cluster, "code": code})
     if tiny:
@@ -66,29 +69,9 @@ def command(
     if dry_run is not None:
         from raytrain_eks.cli.submit_objects import show as show_objects
 
-        show_objects(
-            job_file,
-            target,
-            folder=folder,
-            working_dir=working_dir or folder,
-            storage=storage,
-            resume=resume,
-            limit=limit,
-            on_server=dry_run == "server",
-            output=output,
-        )
+        show_objects(job_file, target, wish, on_server=dry_run == "server", output=output)
         return 0
-    return run(
-        job_file,
-        target,
-        folder=folder,
-        working_dir=working_dir or folder,
-        storage=storage,
-        resume=resume,
-        limit=limit,
-        follow=follow,
-        output=output,
-    )
+    return run(job_file, target, wish, follow=follow, output=output)
 
 
 def size(text: str) -> int:
@@ -104,31 +87,11 @@ def size(text: str) -> int:
     return found
 
 
-def run(
-    file: "JobFile",
-    target: "Target",
-    *,
-    folder: Path,
-    working_dir: Path,
-    storage: str | None,
-    resume: bool,
-    limit: int,
-    follow: bool,
-    output: str,
-) -> int:
+def run(file: "JobFile", target: "Target", wish: "Wish", *, follow: bool, output: str) -> int:
     """Start the job, and follow when asked to; the exit code."""
     from raytrain_eks.submit.start import start
 
-    started = start(
-        file,
-        target,
-        folder=folder,
-        working_dir=working_dir,
-        storage=storage,
-        resume=resume,
-        limit=limit,
-        say=say,
-    )
+    started = start(file, target, wish, say)
     name, id = started.run, started.id
     facts: dict[str, object] = {"run": name, "job": id, "on": started.on}
     facts |= {"storage": started.storage, "address": started.address}

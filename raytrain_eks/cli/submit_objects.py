@@ -1,6 +1,5 @@
 """`raytrain-eks submit --dry-run`: the Kubernetes objects of a submission, none of them made."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -9,21 +8,11 @@ from raytrain_eks.cli.target_options import say
 
 if TYPE_CHECKING:
     from raytrain_eks.submit.assemble import JobFile
+    from raytrain_eks.submit.start import Wish
     from raytrain_eks.submit.target import Target
 
 
-def show(
-    file: "JobFile",
-    target: "Target",
-    *,
-    folder: Path,
-    working_dir: Path,
-    storage: str | None,
-    resume: bool,
-    limit: int,
-    on_server: bool,
-    output: str,
-) -> None:
+def show(file: "JobFile", target: "Target", wish: "Wish", *, on_server: bool, output: str) -> None:
     """The RayJob as YAML; with `-o yaml` or `-o json` also the ConfigMap with its code. Raises as a submission."""
     from raytrain_eks.manifests import text
     from raytrain_eks.submit.eks import Eks
@@ -31,16 +20,7 @@ def show(
 
     if not isinstance(target, Eks):
         raise click.UsageError("--dry-run is for --on eks; `--tiny` runs a small copy of the job anywhere")
-    submission = ready(
-        file,
-        target,
-        folder=folder,
-        working_dir=working_dir,
-        storage=storage,
-        resume=resume,
-        limit=limit,
-        say=say,
-    )
+    submission = ready(file, target, wish, say)
     if on_server:
         target.prepare(say)
     bodies, code = target.objects(submission, say)

@@ -58,23 +58,15 @@ def run(
     from raytrain_eks.cli import submit
     from raytrain_eks.spec.problem import Problem, SpecError
     from raytrain_eks.submit.assemble import JobFile
+    from raytrain_eks.submit.start import Wish
 
-    limit, folder = submit.size(max_upload), Path.cwd()
+    limit, here = submit.size(max_upload), Path.cwd()
     sweep_file = JobFile.read(file)
     if sweep_file.sweep is None:
         fix = f"`raytrain-eks submit {file}` runs a job; `raytrain-eks init sweep --job {file}` makes a sweep of it"
         raise SpecError([Problem(path="kind", rule="must be Sweep; this file is a Job", fix=fix, file=str(file))])
-    return submit.run(
-        sweep_file,
-        target_of(on, access),
-        folder=folder,
-        working_dir=working_dir or folder,
-        storage=storage,
-        resume=resume,
-        limit=limit,
-        follow=follow,
-        output=output,
-    )
+    wish = Wish(folder=here, working_dir=working_dir or here, storage=storage, resume=resume, limit=limit)
+    return submit.run(sweep_file, target_of(on, access), wish, follow=follow, output=output)
 
 
 for _name, _verb in VERBS.items():

@@ -6,6 +6,7 @@ and so is its number of micro-batches; rows that the batch does not have are emp
 
 from dataclasses import dataclass
 
+from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 
 MICRO_TOKENS = 2048
@@ -54,3 +55,17 @@ def split_of(job: Job, world: int) -> Split:
         sequence_length=job.data.sequence_length,
         micro=job.batch.micro,
     )
+
+
+def steps_of(job: Job) -> int | None:
+    """Optimizer steps after which a job stops, by `stop.steps` or `stop.tokens`, whichever comes first; None where
+    only the data tells, by `stop.epochs`."""
+    limits = [] if job.stop.steps is None else [job.stop.steps]
+    if job.stop.tokens is not None:
+        limits.append(-(-quantity.count(job.stop.tokens) // tokens_of_step(job)))
+    return min(limits, default=None)
+
+
+def tokens_of_step(job: Job) -> int:
+    """Tokens of a global batch, padding included."""
+    return job.global_sequences * job.data.sequence_length

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raytrain_eks.catalog import Instance
-from raytrain_eks.plan.batch import Split, split_of
+from raytrain_eks.plan.batch import Split, split_of, steps_of, tokens_of_step
 from raytrain_eks.plan.flops import Shape
 from raytrain_eks.plan.memory import USABLE, Memory, memory_of
 from raytrain_eks.plan.mesh import Mesh, mesh_of
 from raytrain_eks.plan.sizes import Sizes
-from raytrain_eks.spec import quantity
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.problem import Problem, SpecError
 
@@ -108,8 +107,8 @@ def forecast(job: Job, sizes: Sizes | None, instance: Instance | None, *, world:
         sizes=sizes,
         memory=memory,
         flops_per_token=_flops(job, sizes) if sizes is not None else None,
-        steps=_steps(job),
-        tokens_per_step=job.global_sequences * job.data.sequence_length,
+        steps=steps_of(job),
+        tokens_per_step=tokens_of_step(job),
     )
 
 
@@ -138,14 +137,6 @@ def _flops(job: Job, sizes: Sizes) -> float:
         width=sizes.attention_width,
     )
     return shape.flops_per_token(job.data.sequence_length)
-
-
-def _steps(job: Job) -> int | None:
-    per_step = job.global_sequences * job.data.sequence_length
-    limits = [job.stop.steps] if job.stop.steps is not None else []
-    if job.stop.tokens is not None:
-        limits.append(-(-quantity.count(job.stop.tokens) // per_step))
-    return min(limits) if limits else None
 
 
 ALTERNATIVES: tuple[dict[str, object], ...] = (

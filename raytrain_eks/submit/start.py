@@ -10,6 +10,7 @@ from raytrain_eks.checkpoint.run import JOB, RunFolder
 from raytrain_eks.submit import assemble, registry
 from raytrain_eks.submit.assemble import JobFile
 from raytrain_eks.submit.errors import NotFound
+from raytrain_eks.submit.package import LIMIT
 from raytrain_eks.submit.registry import Record
 from raytrain_eks.submit.run_status import job_of
 from raytrain_eks.submit.target import STOP_GRACE_S, STORAGE, JobState, Say, Submission, Target
@@ -34,29 +35,26 @@ class Started:
     """Where a browser shows the job."""
 
 
-def start(
-    file: JobFile,
-    target: Target,
-    *,
-    folder: Path,
-    working_dir: Path,
-    storage: str | None,
-    resume: bool,
-    limit: int,
-    say: Say,
-) -> Started:
-    """Check, pack, start and remember. `folder` is where the person is, `storage` wins over the file's, `limit` is in
-    bytes. Raises SpecError with every problem of the file, and TargetError for everything else that stops it."""
-    submission = ready(
-        file,
-        target,
-        folder=folder,
-        working_dir=working_dir,
-        storage=storage,
-        resume=resume,
-        limit=limit,
-        say=say,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """How a person wants a job to be sent."""
+
+    folder: Path
+    """Where the person is: relative paths of the job file start here."""
+    working_dir: Path
+    """What travels with the job."""
+    storage: str | None = None
+    """Wins over the file's."""
+    resume: bool = False
+    """Go on with the run even if the file has changed."""
+    limit: int = LIMIT
+    """Bytes of the working directory at most."""
+
+
+def start(file: JobFile, target: Target, wish: Wish, say: Say) -> Started:
+    """Check, pack, start and remember. Raises SpecError with every problem of the file, and TargetError for everything
+    else that stops it."""
+    submission = ready(file, target, wish, say)
     target.prepare(say)
     assemble.refuse_twice(submission, target)
     id = target.submit(submission, say)
@@ -67,32 +65,28 @@ def start(
             on=target.name,
             id=id,
             storage=place,
-            folder=str(folder),
-            working_dir=str(working_dir.resolve()),
+            folder=str(wish.folder),
+            working_dir=str(wish.working_dir.resolve()),
             access=target.access(),
         )
     )
     return Started(run=submission.run, id=id, on=target.name, storage=place, address=target.address(id))
 
 
-def ready(
-    file: JobFile,
-    target: Target,
-    *,
-    folder: Path,
-    working_dir: Path,
-    storage: str | None,
-    resume: bool,
-    limit: int,
-    say: Say,
-) -> Submission:
+def ready(file: JobFile, target: Target, wish: Wish, say: Say) -> Submission:
     """What `start` would send: checked and packed, nothing started. Raises as `start`."""
-    known = target.place(file, folder)
+    known = target.place(file, wish.folder)
     shared = known.default_storage if known is not None else None
-    place = assemble.storage_for(file.job, target, given=storage, folder=folder, shared=shared)
-    assemble.check(file, target, place, folder=folder, resume=resume, place=known)
+    place = assemble.storage_for(file.job, target, given=wish.storage, folder=wish.folder, shared=shared)
+    assemble.check(file, target, place, folder=wish.folder, resume=wish.resume, place=known)
     submission = assemble.assemble(
-        file, target, place, folder=folder, working_dir=working_dir, resume=resume, limit=limit
+        file,
+        target,
+        place,
+        folder=wish.folder,
+        working_dir=wish.working_dir,
+        resume=wish.resume,
+        limit=wish.limit,
     )
     for name in submission.package.unfit[:5]:
         say(f"left behind, since Ray does not unpack such a name: {name!r}")

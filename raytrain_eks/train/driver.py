@@ -6,16 +6,16 @@ goes to stdout, since a Ray job has one log. Exit codes: 0 done (or asked to sto
 """
 
 import argparse
-import math
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import raytrain_eks
-from raytrain_eks.spec import quantity
+from raytrain_eks.plan.batch import steps_of
 from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load
 from raytrain_eks.spec.problem import Problem, SpecError
@@ -42,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--client", help="the version of raytrain-eks that submitted; one that does not fit is refused")
     given = parser.parse_args(arguments)
     started = time.time()
-    try:
+
+    def work() -> int:
         check_client(given.client)
         job, storage = load(given.job, expect="Job"), given.storage
         if given.tiny:
@@ -51,6 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
             cluster = connect()
             job, storage = dry_run(job, storage, cluster=cluster, say=say)
         return Driver(job, storage, resume=given.resume, started=started, planned=given.workers).drive()
+
+    return ended(work)
+
+
+def ended(work: Callable[[], int]) -> int:
+    """The exit code of a driver's work: its own, or 3 with a message where file or surroundings cannot be used."""
+    try:
+        return work()
     except SpecError as error:
         print(error, file=sys.stderr, flush=True)
         print("nothing was started", file=sys.stderr, flush=True)
@@ -89,14 +98,10 @@ def connect() -> dict[str, float]:
 
 def run_steps(job: Job, prepared: Any) -> int:
     """Optimizer steps of the whole run: the first of the stop conditions that holds."""
-    per_step = job.global_sequences
-    limits = []
-    if job.stop.steps is not None:
-        limits.append(job.stop.steps)
-    if job.stop.tokens is not None:
-        limits.append(math.ceil(quantity.count(job.stop.tokens) / (per_step * job.data.sequence_length)))
+    told = steps_of(job)
+    limits = [] if told is None else [told]
     if job.stop.epochs is not None:
-        limits.append(prepared.steps(job.stop.epochs, per_step))
+        limits.append(prepared.steps(job.stop.epochs, job.global_sequences))
     return min(limits)
 
 
@@ -162,14 +167,7 @@ class Driver:
         """Refuse what would change the result of a run that is here; find out early that storage takes no files."""
         if not self.resume and (problems := self.run.differences(self.job)):
             raise SpecError(problems)
-        probe = f".probe-{os.getpid()}"
-        try:
-            self.storage.write(probe, b"")
-            self.storage.remove(probe)
-        except OSError as error:
-            rule = f"the storage cannot be written: {error.strerror or error}"
-            fix = "give a folder or bucket that this user may write, with --storage or `storage:`"
-            raise SpecError([Problem(path="storage", value=self.storage.url, rule=rule, fix=fix)]) from None
+        self.storage.check_writable()
 
     def _completed_steps(self) -> int:
         """Steps of the run that is here if it was completed, else 0."""

@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load, of_document, read_document
 from raytrain_eks.spec.problem import SpecError, counted
 from raytrain_eks.spec.sweep import Sweep
-from raytrain_eks.train.driver import anywhere, check_client, connect, run_steps, say
+from raytrain_eks.train.driver import anywhere, check_client, connect, ended, run_steps, say
 from raytrain_eks.train.trainer import Planned
 from raytrain_eks.tune.capacity import Room, Trials, concurrency, grown
 from raytrain_eks.tune.conductor import Conductor, Ready
@@ -33,18 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=Planned.parse, help="as the cluster's plan counts them, such as 32xGPU")
     parser.add_argument("--client", help="the version of raytrain-eks that submitted the sweep")
     given = parser.parse_args(arguments)
-    try:
+
+    def work() -> int:
         check_client(given.client)
         return Driver(read(given.sweep), given.storage, resume=given.resume, planned=given.workers).drive()
-    except SpecError as error:
-        print(error, file=sys.stderr, flush=True)
-        print("nothing was started", file=sys.stderr, flush=True)
-        return 3
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"{os.fspath(error.filename)}: {error.strerror}", file=sys.stderr, flush=True)
-        return 3
+
+    return ended(work)
 
 
 def read(path: str) -> Sweep:

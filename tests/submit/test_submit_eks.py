@@ -23,7 +23,7 @@ from raytrain_eks.submit.follow import Follower
 from raytrain_eks.submit.package import Package
 from raytrain_eks.submit.ranks import RankView
 from raytrain_eks.submit.run_status import status
-from raytrain_eks.submit.start import Started, again, place_of_run, start, stopped
+from raytrain_eks.submit.start import Started, Wish, again, place_of_run, start, stopped
 from raytrain_eks.submit.target import Phase
 
 
@@ -47,16 +47,8 @@ class Here:
         return self.start(file, target or self.target())
 
     def start(self, file: JobFile, target: Eks, storage: str | None = None) -> Started:
-        return start(
-            file,
-            target,
-            folder=self.site.folder,
-            working_dir=self.site.folder,
-            storage=storage,
-            resume=False,
-            limit=10**7,
-            say=self.said.append,
-        )
+        wish = Wish(folder=self.site.folder, working_dir=self.site.folder, storage=storage, limit=10**7)
+        return start(file, target, wish, self.said.append)
 
     def entry(self) -> Any:
         self.operator.settle()
