@@ -1,6 +1,7 @@
 """What is left when a run is complete: the model as a Hugging Face folder, samples, a loss curve and the summary."""
 
 import io
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def put_folder(storage: Storage, name: str, folder: Path) -> None:
 
 def loss_curve(metrics: list[dict[str, Any]], events: list[dict[str, Any]], title: str) -> bytes:
     """A PNG of training and held-out loss over the steps."""
+    # Its first import on a machine tells the job's log that it has looked for fonts.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
