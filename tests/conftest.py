@@ -1,6 +1,9 @@
 """Fixtures for the whole suite."""
 
+import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -123,6 +126,60 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
             keeper.stdin.close()
             assert keeper.wait(timeout=300) == 0
             assert local.remembered() is None
+
+
+@dataclass(frozen=True)
+class DoomedRay:
+    """What `--on local` starts in a state folder of its own, for a test that kills all of it."""
+
+    env: dict[str, str]
+    state: Path
+
+    def follow(self, *words: str) -> subprocess.Popen[str]:
+        """A verb that goes on beside the test."""
+        return subprocess.Popen(
+            [*self._cli, *words], cwd=ROOT, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, *words: str) -> None:
+        """A verb that ends well."""
+        done = subprocess.run([*self._cli, *words], cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def kill(self) -> None:
+        """SIGKILL to every process of it."""
+        from raytrain_eks.submit.head import MARKER
+        from raytrain_eks.submit.processes import marked
+
+        head = json.loads((self.state / "raytrain-eks" / "local" / "head.json").read_text())["id"]
+        for process in list(marked(MARKER, head)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End what is left of it."""
+        subprocess.run([*self._cli, "local", "stop"], cwd=ROOT, env=self.env, check=False, timeout=900)
+
+    @property
+    def _cli(self) -> list[str]:
+        return [sys.executable, "-m", "raytrain_eks"]
+
+
+@pytest.fixture
+def doomed_ray(tmp_path: Path) -> Iterator[Callable[[dict[str, str]], DoomedRay]]:
+    """`doomed_ray(environment)`: nothing of the session's Ray is in its environment; what is left at the end ends."""
+    from raytrain_eks.submit.head import MARKER
+
+    made = []
+
+    def make(environment: dict[str, str]) -> DoomedRay:
+        env = {key: value for key, value in environment.items() if not key.startswith("RAY_") and key != MARKER}
+        made.append(DoomedRay(env | {"XDG_STATE_HOME": str(tmp_path)}, tmp_path))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A crash at any instant costs the steps since the last checkpoint, and the run that comes back is the run that would
 have been: the same samples, learning rates and losses, to the last bit."""
 
-import contextlib
 import json
 import os
 import signal
@@ -154,48 +153,17 @@ def test_a_killed_worker_a_killed_driver_and_a_stop_do_not_show(site, clean):
     assert [event["step"] for event in site.events("hurt", "restored")][2:] == [stopped["step"]]
 
 
-def processes_of_head(state: Path) -> list[int]:
-    """Every process of the Ray that was started with this state folder: drivers and workers too."""
-    from raytrain_eks.submit.head import MARKER
-    from raytrain_eks.submit.processes import marked
-
-    return list(marked(MARKER, json.loads((state / "raytrain-eks" / "local" / "head.json").read_text())["id"]))
-
-
-def test_a_killed_ray_is_resumed_on_a_new_one_by_name(site, clean, tmp_path):
-    path = site.file("cluster")
-    env = {key: value for key, value in site.env.items() if not key.startswith("RAY_")}
-    env["XDG_STATE_HOME"] = str(tmp_path)
-    cli = [sys.executable, "-m", "raytrain_eks"]
-    try:
-        follow = subprocess.Popen(
-            [*cli, "submit", str(path), "--on", "local", "--follow"],
-            cwd=site.root,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        site.wait_for_step("cluster", 25, follow)
-        for process in processes_of_head(tmp_path):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        text, _ = follow.communicate(timeout=900)
-        assert follow.returncode in (1, 4), text
-        resumed = subprocess.run(
-            [*cli, "resume", "cluster", "--on", "local", "--follow"],
-            cwd=site.root,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-        assert site.losses("cluster") == clean
-        (restored,) = site.events("cluster", "restored")
-        assert restored["step"] >= 20
-    finally:
-        subprocess.run([*cli, "local", "stop"], cwd=site.root, env=env, check=False, timeout=900)
+def test_a_killed_ray_is_resumed_on_a_new_one_by_name(site, clean, doomed_ray):
+    path, ray = site.file("cluster"), doomed_ray(site.env)
+    follow = ray.follow("submit", str(path), "--on", "local", "--follow")
+    site.wait_for_step("cluster", 25, follow)
+    ray.kill()
+    text, _ = follow.communicate(timeout=900)
+    assert follow.returncode in (1, 4), text
+    ray.run("resume", "cluster", "--on", "local", "--follow")
+    assert site.losses("cluster") == clean
+    (restored,) = site.events("cluster", "restored")
+    assert restored["step"] >= 20
 
 
 def test_a_finished_run_is_complete_and_raising_the_stop_extends_it(site, clean):

@@ -239,37 +239,14 @@ def test_a_sweep_on_s3_is_killed_and_goes_on(site, bucket):
         assert {rung: now.rungs[rung] for rung in trial.rungs} == trial.rungs
 
 
-def test_a_killed_ray_is_resumed_on_a_new_one_by_name(site, tmp_path):
-    from raytrain_eks.submit.head import MARKER
-    from raytrain_eks.submit.processes import marked
-
-    path = site.file("cluster", ASHA, trials=3)
-    env = {key: value for key, value in site.env.items() if not key.startswith("RAY_") and key != MARKER}
-    env["XDG_STATE_HOME"] = str(tmp_path)
-    cli = [sys.executable, "-m", "raytrain_eks"]
-    try:
-        command = [*cli, "sweep", str(path), "--on", "local", "--follow"]
-        follow = subprocess.Popen(
-            command, cwd=site.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        site.wait_for(lambda: bool(site.journal("cluster", "rung")), follow)
-        head = json.loads((tmp_path / "raytrain-eks" / "local" / "head.json").read_text())["id"]
-        for process in list(marked(MARKER, head)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        text, _ = follow.communicate(timeout=900)
-        assert follow.returncode in (1, 4), text
-        resumed = subprocess.run(
-            [*cli, "resume", "cluster", "--on", "local", "--follow"],
-            cwd=site.root,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-        assert {trial["state"] for trial in site.summary("cluster")["trials"]} <= {"completed", "stopped"}
-        assert site.summary("cluster")["state"] == "complete"
-        assert [line["trial"] for line in site.journal("cluster", "created")] == ["t0001", "t0002", "t0003"]
-    finally:
-        subprocess.run([*cli, "local", "stop"], cwd=site.root, env=env, check=False, timeout=900)
+def test_a_killed_ray_is_resumed_on_a_new_one_by_name(site, doomed_ray):
+    path, ray = site.file("cluster", ASHA, trials=3), doomed_ray(site.env)
+    follow = ray.follow("sweep", str(path), "--on", "local", "--follow")
+    site.wait_for(lambda: bool(site.journal("cluster", "rung")), follow)
+    ray.kill()
+    text, _ = follow.communicate(timeout=900)
+    assert follow.returncode in (1, 4), text
+    ray.run("resume", "cluster", "--on", "local", "--follow")
+    assert {trial["state"] for trial in site.summary("cluster")["trials"]} <= {"completed", "stopped"}
+    assert site.summary("cluster")["state"] == "complete"
+    assert [line["trial"] for line in site.journal("cluster", "created")] == ["t0001", "t0002", "t0003"]
