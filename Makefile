@@ -4,7 +4,9 @@ BIN := .venv/bin
 # Asked for by its exact version first: where a CPU build lies at hand, pip takes it, and the range in pyproject.toml is
 # then satisfied. Left to the range alone, pip may bring gigabytes of CUDA.
 TORCH ?= torch==2.13.0
-# Compiling every module of torch and ray takes longer than training's first step; what is imported is compiled then.
+# Compiling every module of torch and ray takes longer than training's first step; what is imported is compiled then,
+# and kept, also where the environment says otherwise: else every process of Ray would compile torch anew.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: run test test-xla quick bench lint clean
