@@ -87,9 +87,13 @@ class Folder(Storage):
             for name in names:
                 if name.name.startswith(TEMPORARY):
                     continue
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     is_folder = name.is_dir()
                     found.append(Entry(name.name, is_folder, 0 if is_folder else name.stat().st_size))
+                except OSError as error:
+                    # Gone meanwhile, or a link that leads nowhere or to itself: nothing is there.
+                    if error.errno not in (errno.ENOENT, errno.ELOOP):
+                        raise
         return sorted(found, key=lambda entry: entry.name)
 
     def size(self, path: str) -> int | None:

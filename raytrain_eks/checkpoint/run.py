@@ -264,37 +264,61 @@ class RunInfo:
     """Step of the newest complete checkpoint."""
     summary: dict[str, Any] | None
     """`summary.json` of a finished run."""
+    damaged: str | None = None
+    """Why nothing else is known of it."""
 
 
 def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
-    """Every run of a storage, by name. A folder without `run.json` is none."""
-    from raytrain_eks.checkpoint.manifest import committed
-
+    """Every run of a storage, by name. A folder without `run.json` is none; of one whose files cannot be read `damaged`
+    says why. Raises OSError when the storage itself cannot be read."""
     parent = Storage.of(storage)
     found = []
     for entry in parent.entries():
         if not entry.is_folder or entry.name.startswith("."):
             continue
         run = RunFolder(parent, entry.name)
-        if (known := run.identity()) is None:
-            continue
-        if known["identity"].get("kind") == "Sweep":
-            found.append(_sweep_info(run, known))
-            continue
-        last = run.last_line(METRICS) or {}
-        checkpoints = committed(run)
-        found.append(
-            RunInfo(
-                name=entry.name,
-                created=str(known.get("created", "")),
-                attempts=len(run.attempts()),
-                step=last.get("step"),
-                loss=last.get("loss"),
-                checkpoint=checkpoints[-1].step if checkpoints else None,
-                summary=run.summary(),
-            )
-        )
+        try:
+            info = _info(run)
+        except UNREADABLE as error:
+            info = _damaged(run, unreadable(run.url, error))
+        if info is not None:
+            found.append(info)
     return found
+
+
+UNREADABLE = (OSError, KeyError, TypeError, AttributeError, ValueError)
+"""What comes of one folder with damaged or foreign files, between others that are to be listed all the same."""
+
+
+def unreadable(url: str, error: Exception) -> str:
+    """Why a folder could not be read, as a sentence: what storage says, or that its JSON is of another shape."""
+    if isinstance(error, OSError):
+        return f"{error.filename or url}: {error.strerror or error}"
+    return f"{url}: its JSON files are not those of a run ({type(error).__name__}: {error})"
+
+
+def _info(run: RunFolder) -> RunInfo | None:
+    from raytrain_eks.checkpoint.manifest import committed
+
+    if (known := run.identity()) is None:
+        return None
+    if known["identity"].get("kind") == "Sweep":
+        return _sweep_info(run, known)
+    last = run.last_line(METRICS) or {}
+    checkpoints = committed(run)
+    return RunInfo(
+        name=run.name,
+        created=str(known.get("created", "")),
+        attempts=len(run.attempts()),
+        step=last.get("step"),
+        loss=last.get("loss"),
+        checkpoint=checkpoints[-1].step if checkpoints else None,
+        summary=run.summary(),
+    )
+
+
+def _damaged(run: RunFolder, why: str) -> RunInfo:
+    return RunInfo(run.name, created="", attempts=0, step=None, loss=None, checkpoint=None, summary=None, damaged=why)
 
 
 def _sweep_info(run: RunFolder, known: dict[str, Any]) -> RunInfo:

@@ -68,7 +68,9 @@ def show(storage: str, output: str) -> None:
     living = running(storage)
     rows: list[dict[str, object]] = []
     for run in list_runs(storage):
-        ended = str((run.summary or {}).get("status", "interrupted"))
+        ended = "damaged" if run.damaged else str((run.summary or {}).get("status", "interrupted"))
+        if run.damaged:
+            click.echo(f"{run.name}: {run.damaged}", err=True)
         rows.append(
             {
                 "run": run.name,

@@ -25,7 +25,7 @@ def ls(storage: str | None, output: str) -> int:
     from raytrain_eks.tune.results import list_sweeps
 
     place = storage_of(storage, None)
-    found = list_sweeps(place)
+    found = list_sweeps(place, damaged=lambda name, why: click.echo(f"{name}: {why}", err=True))
     if not found:
         click.echo(f"no sweeps in {place}", err=True)
     rows = [_row(history) for history in found]

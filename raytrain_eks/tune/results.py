@@ -3,9 +3,10 @@
 Reading a sweep needs only its folder, whether it still runs or not; pandas is imported only to make a frame.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from raytrain_eks.checkpoint.run import RunFolder
+from raytrain_eks.checkpoint.run import UNREADABLE, RunFolder, unreadable
 from raytrain_eks.checkpoint.storage import Storage
 from raytrain_eks.tune.history import RUNS, SUMMARY, TRIALS, History, Trial
 from raytrain_eks.tune.table import leaderboard
@@ -90,14 +91,20 @@ def as_data(history: History) -> dict[str, Any]:
     return found | {"trials": [entry(trial, history) for trial in history.trials]}
 
 
-def list_sweeps(storage: Storage | str) -> list[History]:
-    """Every sweep of a storage, by name."""
+def list_sweeps(storage: Storage | str, damaged: Callable[[str, str], None] = lambda name, why: None) -> list[History]:
+    """Every sweep of a storage, by name; `damaged` is told the name of each that cannot be read, and why. Raises
+    OSError when the storage itself cannot be read."""
     place = Storage.of(storage)
     found: list[History] = []
     for each in place.entries():
         child = place.child(each.name)
-        if each.is_folder and not each.name.startswith(".") and _is_sweep(child):
+        if not each.is_folder or each.name.startswith(".") or not _is_sweep(child):
+            continue
+        try:
             history = History.read(place, each.name)
+        except UNREADABLE as error:
+            damaged(each.name, unreadable(child.url, error))
+        else:
             found += [history] if history is not None else []
     return found
 

@@ -105,3 +105,19 @@ def test_list_runs_reads_what_is_there(run, job):
     (run.parent.folder / "no-run").mkdir()
     (found,) = list_runs(run.parent)
     assert (found.name, found.attempts, found.step, found.summary) == ("small", 1, None, {"steps": 10})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", "run.json: is not JSON"), ("{}", "not those of a run"), ('{"identity": [1]}', "not those of a run")],
+)
+def test_a_damaged_run_does_not_hide_the_others(run, job, text, why):
+    run.claim(job)
+    folder = run.parent.folder
+    (folder / "bad").mkdir()
+    (folder / "bad" / "run.json").write_text(text)
+    (folder / "loop").symlink_to("loop")
+    (folder / "nowhere").symlink_to("gone")
+    bad, small = list_runs(run.parent)
+    assert (bad.name, small.name, small.damaged) == ("bad", "small", None)
+    assert why in bad.damaged

@@ -85,3 +85,16 @@ def test_the_sweep_in_python_has_its_results(tmp_path, monkeypatch):
     assert sweep.outcome(tmp_path).leaderboard(1).splitlines()[1].split()[1] == "t0002"
     with pytest.raises(FileNotFoundError):
         sweep.results(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("line", ['{"event": "created"}', '{"event": "created", "trial": "t0001", "number": {}}'])
+def test_a_damaged_sweep_does_not_hide_the_others(tmp_path, line):
+    sweep_lines.write(tmp_path, "lr", sweep_lines.halving())
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "trials.jsonl").write_text(f"{line}\n")
+    told = []
+    (found,) = list_sweeps(str(tmp_path), damaged=lambda *words: told.append(words))
+    assert found.name == "lr"
+    ((name, reason),) = told
+    assert name == "bad"
+    assert "not those of a run" in reason
