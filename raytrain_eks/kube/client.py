@@ -18,10 +18,11 @@ namespaces ignore it. Every method raises KubeError. A client may be shared by t
 """
 
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raytrain_eks.kube.errors import Asked, Gone, MissingKind, NotFound
+from raytrain_eks.kube.errors import Asked, Conflict, Gone, MissingKind, NotFound, Unreachable
 from raytrain_eks.kube.kinds import Kind, Kinds
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 MANAGER = "raytrain-eks"
 """Our field manager in server-side apply."""
+CREATION = "raytrain-eks/creation"
+"""Annotation with a random token of the call that created an object."""
 ALL = "*"
 """Every namespace."""
 PAGE = 500
@@ -174,11 +177,28 @@ class Client:
         return answer, status == 201
 
     def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> Body:
-        """A new object. Raises Conflict when it exists. It may have been created when the connection broke."""
+        """A new object of a given name. Raises Conflict when there is one already.
+
+        Where the answer is lost, the object is looked for: a mark tells whether it is this call's, and only if there is
+        none is it created again.
+        """
         found, where, name = self._of(body)
         params = {"fieldManager": MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        asked = found.asked("create", where, name)
-        return self.transport.send("POST", found.path(where), asked, params=params, body=body, safe=False)[1]
+        asked, mark = found.asked("create", where, name), uuid.uuid4().hex
+        metadata = body["metadata"]
+        marked = {"annotations": {**(metadata.get("annotations") or {}), CREATION: mark}}
+        new = dict(body) | {"metadata": {**metadata, **marked}}
+        for last in (False, False, True):
+            try:
+                return self.transport.send("POST", found.path(where), asked, params=params, body=new, safe=False)[1]
+            except (Unreachable, Conflict) as error:
+                # A Conflict may be with what an earlier, lost try of this call created.
+                there = None if dry_run else self.find(found.api_version, found.kind, name, where)
+                if ((there or {}).get("metadata", {}).get("annotations") or {}).get(CREATION) == mark:
+                    return there or {}
+                if last or isinstance(error, Conflict):
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def patch(
         self,

@@ -44,12 +44,24 @@ def test_what_is_safe_is_repeated(kube_api, kube_client, monkeypatch, fault):
         assert all(1 <= each < 1.5 for each in waited)
 
 
-def test_a_new_object_is_not_made_twice(kube_api, kube_client):
-    kube_api.faults.drop(times=1, after=True, verb="create", resource="configmaps")
-    with pytest.raises(errors.Unreachable):
-        kube_client.create(config_map())
+@pytest.mark.parametrize("fault", ["before", "after", "timeout"])
+def test_a_new_object_whose_answer_was_lost_is_made_once(kube_api, kube_client, fault):
+    if fault == "timeout":
+        kube_api.faults.respond(504, times=1, verb="create", resource="configmaps")
+    else:
+        kube_api.faults.drop(times=1, after=fault == "after", verb="create", resource="configmaps")
+    made = kube_client.create(config_map(a="1"))
+    assert made["data"] == {"a": "1"}
     assert kube_api.objects.names("configmaps", TRAINING) == ["x"]
-    assert [each for each in kube_api.requests if each.verb == "create"].__len__() == 1
+    tries = [each for each in kube_api.requests if each.verb == "create"]
+    assert len(tries) == (1 if fault == "after" else 2)
+
+
+def test_another_object_of_the_name_is_a_conflict_also_after_a_lost_answer(kube_api, kube_client):
+    kube_api.objects.put(config_map() | {"metadata": {"name": "x", "namespace": TRAINING}})
+    kube_api.faults.drop(times=1, verb="create", resource="configmaps")
+    with pytest.raises(errors.Conflict, match="already exists"):
+        kube_client.create(config_map())
 
 
 def test_an_apply_whose_answer_was_lost_is_made_again(kube_api, kube_client, monkeypatch):
