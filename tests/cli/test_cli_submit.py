@@ -48,7 +48,15 @@ class Person:
         )
 
     def start(self, *words: str, **options: object) -> "subprocess.Popen[str]":
-        return subprocess.Popen([*VERB, *words], cwd=self.folder, env=self.env, text=True, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(
+            [*VERB, *words],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            # A suite that runs in the background of a shell ignores Ctrl-C, and so would what it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            **options,  # type: ignore[call-overload]
+        )
 
 
 @pytest.fixture
