@@ -34,6 +34,11 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def called(call: ast.Call) -> str:
+    """The last word of the name that is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def imports_of(path: Path) -> set[str]:
     """Every module that a file imports, anywhere in it, but not what only a type checker sees."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -51,7 +56,7 @@ def imports_of(path: Path) -> set[str]:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             found |= {base} | {f"{base}.{name.name}" for name in node.names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
             found |= {
                 part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)
             }
