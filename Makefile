@@ -48,6 +48,9 @@ bench: .venv/.dev
 .venv/.dev: pyproject.toml | .venv/bin/python
 	$(INSTALL) $(TORCH)
 	$(INSTALL) -e '.[train,dev]'
+	# JupyterHub brings it for formats of jsonschema that nothing here asks for. `import ray` imports jsonschema, which
+	# compiles 38 grammars of it: 1.5 s of each process of Ray.
+	$(BIN)/pip uninstall --quiet --yes rfc3987-syntax
 	touch $@ .venv/.train
 
 .venv-xla/.made: tests/xla/environment.py | .venv/.dev

@@ -16,10 +16,6 @@ from hypothesis import settings
 # Several processes of one test share two cores; OpenMP's threads would spin for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# jsonschema compiles 38 grammars of it when it is imported, seconds in every process, for formats that no test asks
-# for; without it jsonschema leaves them out.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-
 # How long an example takes depends on what else the machine does; no test judges that.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
