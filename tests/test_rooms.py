@@ -1,9 +1,8 @@
 """The shape of the house: every room and module says what it is for; files and functions stay small."""
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "raytrain_eks"
@@ -18,50 +17,54 @@ OF_EACH_FOLDER = {"conftest.py", "__init__.py"}
 BANNED = {"utils", "util", "helpers", "helper", "common_utils", "misc", "manager"}
 
 
+# One test a rule, not one a file: every test of thousands costs some milliseconds.
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name_of)
-def test_a_room_says_what_it_is_for(path):
-    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert doc, "a room begins with a paragraph: what it is for, and what it must never do"
-    assert len(doc) > 40
-    assert doc.rstrip().endswith("."), "it is a paragraph, of sentences"
+def test_a_room_says_what_it_is_for():
+    """A paragraph: what it is for, and what it must never do."""
+    docs = {name_of(path): ast.get_docstring(tree_of(path)) for path in FILES if path.name == "__init__.py"}
+    assert len(docs) > 10
+    assert [name for name, doc in docs.items() if not doc or len(doc) <= 40 or not doc.rstrip().endswith(".")] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_module_says_what_it_is_for(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert path.stem not in BANNED
+def test_a_module_says_what_it_is_for():
+    assert [name_of(path) for path in FILES if not ast.get_docstring(tree_of(path)) or path.stem in BANNED] == []
 
 
-@pytest.mark.parametrize("path", FILES + OTHERS, ids=name_of)
-def test_a_file_is_not_too_long(path):
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    most = LONGEST_FILE if path in FILES else LONGEST_OTHER
-    assert lines <= most, "it probably holds two ideas"
+def test_a_file_is_not_too_long():
+    """Else it probably holds two ideas."""
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES + OTHERS}
+    most = dict.fromkeys(OTHERS, LONGEST_OTHER) | dict.fromkeys(FILES, LONGEST_FILE)
+    assert [(name_of(path), count) for path, count in lines.items() if count > most[path]] == []
 
 
-def functions(path: Path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+def test_functions_are_not_too_long():
+    long = []
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            lines = (node.end_lineno or node.lineno) - body[0].lineno + 1 if body else 0
+            long += [(name_of(path), node.name, node.lineno, lines)] if lines > LONGEST_FUNCTION else []
+    assert long == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_functions_are_not_too_long(path):
-    for node in functions(path):
-        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-        lines = (node.end_lineno or node.lineno) - body[0].lineno + 1 if body else 0
-        assert lines <= LONGEST_FUNCTION, f"{node.name} (line {node.lineno}) has {lines} lines"
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_nothing_is_left_to_do_later(path):
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        for word in ("TODO", "FIXME", "XXX", "HACK"):
-            assert word not in line, f"line {number}: {line.strip()}"
+def test_nothing_is_left_to_do_later():
+    left = []
+    for path in FILES:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            left += [(name_of(path), number, line) for word in ("TODO", "FIXME", "XXX", "HACK") if word in line]
+    assert left == []
 
 
 def test_names_of_test_files_are_unique():

@@ -103,8 +103,14 @@ def attention_of(job: Job, config: Any) -> str:
     return "sdpa" if getattr(found, "_supports_sdpa", True) else "eager"
 
 
+def keeps_type(job: Job) -> bool:
+    """Whether weights stay in the type of their files until the engine splits them, which makes them float32 then: each
+    rank of a node reads the whole model, which as float32 would take twice the memory of the node."""
+    return getattr(job.engine, "fsdp", False) and job.lora is None
+
+
 def build_model(job: Job, config: Any) -> Any:
-    """The model with its initial weights, the same on every rank: float32, no cache; with `lora`
+    """The model with its initial weights, the same on every rank: float32 (but see `keeps_type`), no cache; with `lora`
     frozen, and with fresh adapters in it. Raises SpecError for a family that does not do the task, for files that
     cannot be opened, and for weights that are missing in them: random ones would take their place."""
     import torch
@@ -119,8 +125,10 @@ def build_model(job: Job, config: Any) -> Any:
     if job.model.config is not None:
         model = auto.from_config(config, **options)
     else:
-        model = _opened(job, auto, config, options)
+        model = _opened(job, auto, config, options | ({"dtype": "auto"} if keeps_type(job) else {}))
     model.config.use_cache = False
+    # What it is trained and exported in.
+    model.config.dtype = torch.float32
     _check_positions(job, model)
     if job.lora is not None:
         from raytrain_eks.train.lora import adapt

@@ -103,6 +103,14 @@ def compile_blocks(blocks: list[nn.Module]) -> None:
         block.forward = torch.compile(block.forward, dynamic=False)
 
 
+def widen_outside(model: nn.Module, blocks: list[nn.Module]) -> None:
+    """Make what is outside of the blocks fp32, in place."""
+    inside = {id(module) for block in blocks for module in block.modules()}
+    for module in model.modules():
+        if id(module) not in inside:
+            module._apply(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor, recurse=False)
+
+
 def plain(model: nn.Module) -> nn.Module:
     """The model with its own forwards again, for text of any length."""
     for module in model.modules():

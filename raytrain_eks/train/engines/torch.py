@@ -21,7 +21,14 @@ from raytrain_eks.checkpoint.reader import Reader
 from raytrain_eks.plan.mesh import mesh_of
 from raytrain_eks.spec.engine import Torch
 from raytrain_eks.spec.job import Job
-from raytrain_eks.train.engines.blocks import blocks_of, checkpoint_activations, compile_blocks, plain, set_attention
+from raytrain_eks.train.engines.blocks import (
+    blocks_of,
+    checkpoint_activations,
+    compile_blocks,
+    plain,
+    set_attention,
+    widen_outside,
+)
 from raytrain_eks.train.engines.common import TensorEngine, device_of_worker, evaluating, wants_autocast
 from raytrain_eks.train.engines.norm import global_norm
 from raytrain_eks.train.engines.shards import DATA, TENSOR, Shard, shards_of, squared_norm, sum_gradients
@@ -52,7 +59,8 @@ class TorchEngine(TensorEngine):
         self.partial: list[nn.Parameter] = []
         if self.tensor > 1 and devices is not None:
             self.partial = split_layers(model, devices[TENSOR])
-        self.model = model.to(self.device).train()
+        # FSDP takes a model to the device block by block; as a whole it might not fit there.
+        self.model = (model if self.sharded else model.float().to(self.device)).train()
         blocks = blocks_of(self.model)
         checkpoint_activations(blocks, config.activation_checkpointing)
         if config.compile and self.device.type in ("cpu", "cuda"):
@@ -78,7 +86,8 @@ class TorchEngine(TensorEngine):
             if wants_autocast(job):
                 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
             for block in blocks:
-                fully_shard(block, mesh=devices[DATA], mp_policy=policy, reshard_after_forward=config.reshard)
+                fully_shard(block.float(), mesh=devices[DATA], mp_policy=policy, reshard_after_forward=config.reshard)
+            widen_outside(self.model, blocks)
             # What is outside of blocks is needed at the end of the forward and the start of the backward pass.
             return fully_shard(self.model, mesh=devices[DATA], mp_policy=policy, reshard_after_forward=False)
         if self.tensor > 1 or self.world == 1:
