@@ -215,6 +215,7 @@ def test_a_masking_that_makes_no_sense_is_refused(share, task):
         job(task=task, masking={"share": share})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "offset"), [("bert", 0), ("roberta", 2), ("llama", 0)])
 def test_where_positions_begin(family, offset):
     from transformers import AutoConfig

@@ -24,6 +24,7 @@ def test_a_report_that_cannot_be_written_spoils_nothing(tmp_path):
     assert said[-1].startswith("the report is left out: ")
 
 
+@pytest.mark.slow
 def test_the_end_closes_the_parent_run_of_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
