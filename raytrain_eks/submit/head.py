@@ -72,9 +72,12 @@ INHERITED = (
 )
 """Jobs get these from the head's environment, as it was when the head started. When one has changed since, the head is
 started anew: a job then runs with what the person's shell says now, and no secret travels through the job server."""
-NOT_INHERITED = ("RAYTRAIN_STORAGE", "RAYTRAIN_ON", MARKER, "DS_ACCELERATOR", "TORCHINDUCTOR_CACHE_DIR")
-"""Known to every driver by other means, or what DeepSpeed and torch write into the environment of the process that
-imports them: a notebook that does so is no reason for another Ray."""
+NOT_INHERITED = (
+    *("RAYTRAIN_STORAGE", "RAYTRAIN_ON", MARKER),
+    *("DS_ACCELERATOR", "TORCHINDUCTOR_CACHE_DIR", "TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY"),
+)
+"""What every driver gets to know by other means; and what libraries write into the environment of a process that uses
+them and no result depends on: a notebook that imported DeepSpeed is no reason for another Ray."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Every notebook runs from its first cell to its last: on the local target, and against the API double."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ def test_a_notebook_is_committed_without_outputs(path):
 @pytest.mark.slow
 def test_a_run_is_trained_watched_read_and_plotted(ray_head, tmp_path, monkeypatch):
     """The quick start, then the notebook that reads its run."""
-    # All else `local` must find out by itself.
+    # A person's environment: without what earlier tests' libraries have left in this process's. All else `local` must
+    # find out by itself.
+    for name in set(os.environ) - set(ray_head.env) - {"PYTEST_CURRENT_TEST"}:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", ray_head.env["XDG_STATE_HOME"])
     monkeypatch.setenv("RAYTRAIN_STORAGE", str(tmp_path / "runs"))
     monkeypatch.setenv("QUICKSTART_FILES", "json/*.py")

@@ -66,9 +66,11 @@ def test_two_that_start_at_once_get_one_head(local):
 
 def test_a_living_head_is_used_again(local, monkeypatch):
     first, _ = ensure(local)
-    # What a notebook has in its environment once it has imported DeepSpeed and torch.
+    # What a notebook has in its environment once it has imported DeepSpeed and torch, and packed data.
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/elsewhere")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "error")
     second, said = ensure(local)
     assert second == first
     assert said == []
