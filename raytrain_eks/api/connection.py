@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DASHBOARD_PORT, CLIENT_PORT = 8265, 10001
 SECRET_KEY = "auth_token"
+NOT_BORN = "Starting Ray client server failed"
+"""What Ray says when the server that a head forks for each client has died at birth (util/client/server/proxier.py)."""
 
 
 def head_host(cluster: Cluster) -> str:
@@ -72,7 +74,15 @@ class Connection:
 
             # Ray reads the way of authentication once per process, which may have been before the token was known.
             _raylet.Config.initialize("")  # type: ignore[attr-defined]
-        return cast("ClientContext", ray.init(self.client_address, **options))
+        for last in (False, False, True):
+            try:
+                return cast("ClientContext", ray.init(self.client_address, **options))
+            except ConnectionAbortedError as error:
+                # It does now and then, while gRPC has threads at work.
+                if last or NOT_BORN not in str(error):
+                    raise
+                ray.shutdown()
+        raise AssertionError("the last try returns or raises")
 
     def __repr__(self) -> str:
         return f"Connection({self.address!r}, client_address={self.client_address!r})"

@@ -1,8 +1,10 @@
 """From a pod into its cluster: addresses, tokens, and errors that say what to do."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,6 +122,26 @@ def client_port() -> str:
     assert head is not None
     words = Path(f"/proc/{head.pid}/cmdline").read_text().split("\0")
     return next(word for word in words if word.startswith("--ray-client-server-port=")).partition("=")[2]
+
+
+@pytest.mark.parametrize(("message", "tries"), [(f"{connection.NOT_BORN}. See x.err", 3), ("Another reason", 1)])
+def test_a_client_server_that_dies_at_birth_is_asked_for_again(cluster, server, monkeypatch, message, tries):
+    ray = SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: None, calls=[])
+
+    def init(address):
+        ray.calls.append(address)
+        raise ConnectionAbortedError(f"Initialization failure from server: {message}")
+
+    ray.init = init
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"ray://127.0.0.1:{listening.getsockname()[1]}"
+        there = connection.Connection(
+            SimpleNamespace(server=SimpleNamespace(url="x")), client_address=address, token=None
+        )
+        with pytest.raises(ConnectionAbortedError):
+            there.ray()
+    assert ray.calls == [address] * tries
 
 
 @pytest.mark.slow
