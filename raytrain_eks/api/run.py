@@ -83,8 +83,7 @@ class Run:
             same = record is not None and record.storage == where
             known = opener(on, access, record) if on is None and same else place
             runs.append(cls(info.name, known, storage=where, id=record.id if record is not None and same else None))
-            ended = "damaged" if info.damaged else (info.summary or {}).get("status")
-            cells.append({"run": info.name, "ended": ended, "step": info.step, "loss": info.loss})
+            cells.append({"run": info.name, "ended": info.ended, "step": info.step, "loss": info.loss})
             cells[-1] |= {"checkpoint": info.checkpoint, "attempts": info.attempts, "created": info.created}
         return Table(runs, cells)
 

@@ -7,6 +7,7 @@ torch nor ray.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -42,6 +43,10 @@ DATA = ".data"
 TAIL = 64 * 1024
 """Bytes of a file of lines that are read for its last line."""
 _ATTEMPT = re.compile(r"(\d{4,})\.json")
+
+
+class DamagedFile(OSError):
+    """A file of a run that storage gives whole, and that is not what it must be."""
 
 
 class Fenced(RuntimeError):
@@ -245,7 +250,7 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise OSError(5, "is not JSON (damaged?)", f"{self.url}/{path}") from None
+            raise DamagedFile(errno.EIO, "is not JSON (damaged?)", f"{self.url}/{path}") from None
         return found if isinstance(found, dict) else None
 
 
@@ -254,23 +259,28 @@ class RunInfo:
     """One line of `raytrain-eks ls`."""
 
     name: str
-    created: str
-    attempts: int
-    step: int | None
+    created: str = ""
+    attempts: int = 0
+    step: int | None = None
     """The last step in the metrics; of a sweep the steps of all trials."""
-    loss: float | None
+    loss: float | None = None
     """Training loss of that step, in nats per token; of a sweep the best trial's objective."""
-    checkpoint: int | None
+    checkpoint: int | None = None
     """Step of the newest complete checkpoint."""
-    summary: dict[str, Any] | None
+    summary: dict[str, Any] | None = None
     """`summary.json` of a finished run."""
     damaged: str | None = None
     """Why nothing else is known of it."""
 
+    @property
+    def ended(self) -> str | None:
+        """How it ended, or `damaged`; None while it has not."""
+        return "damaged" if self.damaged else (self.summary or {}).get("status")
+
 
 def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
     """Every run of a storage, by name. A folder without `run.json` is none; of one whose files cannot be read `damaged`
-    says why. Raises OSError when the storage itself cannot be read."""
+    says why. Raises OSError when the storage does not answer."""
     parent = Storage.of(storage)
     found = []
     for entry in parent.entries():
@@ -280,14 +290,15 @@ def list_runs(storage: Storage | str | os.PathLike[str]) -> list[RunInfo]:
         try:
             info = _info(run)
         except UNREADABLE as error:
-            info = _damaged(run, unreadable(run.url, error))
+            info = RunInfo(run.name, damaged=unreadable(run.url, error))
         if info is not None:
             found.append(info)
     return found
 
 
-UNREADABLE = (OSError, KeyError, TypeError, AttributeError, ValueError)
-"""What comes of one folder with damaged or foreign files, between others that are to be listed all the same."""
+UNREADABLE = (DamagedFile, PermissionError, IsADirectoryError, KeyError, TypeError, AttributeError, ValueError)
+"""What comes of one folder with damaged or foreign files, between others that are to be listed all the same. Storage
+that does not answer is another matter: it would be asked in vain for each of them."""
 
 
 def unreadable(url: str, error: Exception) -> str:
@@ -298,43 +309,28 @@ def unreadable(url: str, error: Exception) -> str:
 
 
 def _info(run: RunFolder) -> RunInfo | None:
+    known = run.identity()
+    if known is None:
+        return None
+    found = _of_sweep(run) if known["identity"].get("kind") == "Sweep" else _of_run(run)
+    return RunInfo(run.name, created=str(known.get("created", "")), attempts=len(run.attempts()), **found)
+
+
+def _of_run(run: RunFolder) -> dict[str, Any]:
     from raytrain_eks.checkpoint.manifest import committed
 
-    if (known := run.identity()) is None:
-        return None
-    if known["identity"].get("kind") == "Sweep":
-        return _sweep_info(run, known)
-    last = run.last_line(METRICS) or {}
-    checkpoints = committed(run)
-    return RunInfo(
-        name=run.name,
-        created=str(known.get("created", "")),
-        attempts=len(run.attempts()),
-        step=last.get("step"),
-        loss=last.get("loss"),
-        checkpoint=checkpoints[-1].step if checkpoints else None,
-        summary=run.summary(),
-    )
+    last, checkpoints = run.last_line(METRICS) or {}, committed(run)
+    newest = checkpoints[-1].step if checkpoints else None
+    return {"step": last.get("step"), "loss": last.get("loss"), "checkpoint": newest, "summary": run.summary()}
 
 
-def _damaged(run: RunFolder, why: str) -> RunInfo:
-    return RunInfo(run.name, created="", attempts=0, step=None, loss=None, checkpoint=None, summary=None, damaged=why)
-
-
-def _sweep_info(run: RunFolder, known: dict[str, Any]) -> RunInfo:
-    """A sweep among the runs: steps of all its trials, and the best one's objective."""
+def _of_sweep(run: RunFolder) -> dict[str, Any]:
+    """Steps of all its trials, and the best one's objective."""
     body = run._json(SWEEP) or {}
     best = next((trial for trial in body.get("trials", []) if trial["trial"] == body.get("best")), {})
     state = body.get("state", "running")
-    return RunInfo(
-        name=run.name,
-        created=str(known.get("created", "")),
-        attempts=len(run.attempts()),
-        step=body.get("trained_steps"),
-        loss=best.get("value"),
-        checkpoint=None,
-        summary=None if state == "running" else {"status": state},
-    )
+    summary = None if state == "running" else {"status": state}
+    return {"step": body.get("trained_steps"), "loss": best.get("value"), "summary": summary}
 
 
 def _text(value: Any) -> str:

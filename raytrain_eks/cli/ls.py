@@ -68,13 +68,12 @@ def show(storage: str, output: str) -> None:
     living = running(storage)
     rows: list[dict[str, object]] = []
     for run in list_runs(storage):
-        ended = "damaged" if run.damaged else str((run.summary or {}).get("status", "interrupted"))
         if run.damaged:
             click.echo(f"{run.name}: {run.damaged}", err=True)
         rows.append(
             {
                 "run": run.name,
-                "state": "running" if run.name in living else ended,
+                "state": "running" if run.name in living else str(run.ended or "interrupted"),
                 "step": run.step,
                 "loss": run.loss if isinstance(run.loss, int | float) else None,
                 "checkpoint": run.checkpoint,

@@ -121,3 +121,14 @@ def test_a_damaged_run_does_not_hide_the_others(run, job, text, why):
     bad, small = list_runs(run.parent)
     assert (bad.name, small.name, small.damaged) == ("bad", "small", None)
     assert why in bad.damaged
+
+
+def test_a_storage_that_does_not_answer_is_no_damaged_run(run, job, monkeypatch):
+    run.claim(job)
+
+    def silent(self, path, *more):
+        raise OSError(5, "no answer", path)
+
+    monkeypatch.setattr(type(run.storage), "read", silent)
+    with pytest.raises(OSError, match="no answer"):
+        list_runs(run.parent)
