@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -168,7 +169,12 @@ class ApiDouble:
         return len(there)
 
     def clear(self) -> None:
-        """As it was at first: no objects but the namespaces and definitions, no faults, denials, logs or requests."""
+        """As it was at first: no objects but the namespaces and definitions, no watches, faults, denials, logs or
+        requests."""
+        self.watches("drop")
+        end = time.monotonic() + 10
+        while self.server.watches.open and time.monotonic() < end:
+            time.sleep(0.002)
         self.faults.clear()
         self.rbac.allow()
         self.rbac.by_roles.clear()
