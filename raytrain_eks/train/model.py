@@ -105,7 +105,7 @@ def attention_of(job: Job, config: Any) -> str:
 
 def keeps_type(job: Job) -> bool:
     """Whether weights stay in the type of their files until the engine splits them, which makes them float32 then: each
-    rank of a node reads the whole model, which as float32 would take twice the memory of the node."""
+    rank reads the whole model, which as float32 would take twice as much of its node's memory."""
     return getattr(job.engine, "fsdp", False) and job.lora is None
 
 
