@@ -16,14 +16,14 @@ from raytrain_eks.data.stream import Stream
 
 STORE = 80 * 2**20
 TIMES = 4
-WORDS = ["".join(letters) * 2 for letters in itertools.islice(itertools.product("abcdefghijklmno", repeat=5), 70_000)]
+WORDS = ["x" + "".join(letters) for letters in itertools.islice(itertools.product("abcdefghijklmno", repeat=5), 70_000)]
 
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """Parquet files with text of four times the object store, links to one file."""
     dice = random.Random(0)
-    rows = [" ".join(dice.choices(WORDS, k=800)) for _ in range(1000)]
+    rows = [" ".join(dice.choices(WORDS, k=1300)) for _ in range(1000)]
     root = tmp_path / "large"
     root.mkdir()
     pq.write_table(pa.table({"text": rows}), root / "000.parquet", row_group_size=200)
@@ -76,7 +76,7 @@ def test_four_times_the_object_store_streams_without_spilling(large, tokenizer, 
     finally:
         ray.shutdown()
     assert counts.bytes > TIMES * STORE * 0.8
-    assert counts.tokens * 4 > 1.2 * STORE, "what is packed is larger than the store as well"
+    assert counts.tokens * 4 > 2 * STORE, "what is packed is larger than the store as well"
     assert counts.rows - 64 <= len(seen) <= counts.rows
     assert "Plasma memory usage" in summary
     assert "Spilled" not in summary
