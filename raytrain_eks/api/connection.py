@@ -8,6 +8,7 @@ import base64
 import contextlib
 import os
 import socket
+import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 DASHBOARD_PORT, CLIENT_PORT = 8265, 10001
 SECRET_KEY = "auth_token"
+CLIENT_BIRTH = 60.0
+"""Seconds. A head's dashboard answers before its Ray Client server, a process of its own that imports Ray first, so a
+port that is refused may only be young."""
 NOT_BORN = "Starting Ray client server failed"
 """What Ray says when the server that a head forks for each client has died at birth (util/client/server/proxier.py)."""
 
@@ -55,14 +59,7 @@ class Connection:
         Ray reads its token from the environment of the process, so that is where it is put. Raises Unreachable when
         the port does not answer, TargetError without ray or when this process has another Ray session.
         """
-        host, _, port = self.client_address.removeprefix("ray://").rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError as error:
-            raise Unreachable(
-                f"{self.client_address} is not reachable: {error}\n"
-                "  the Ray Client listens on port 10001 of the head; a network policy must let this pod in"
-            ) from None
+        self._listens()
         if self._token is not None:
             os.environ |= {"RAY_AUTH_MODE": "token", TOKEN_VARIABLE: self._token}
         with _ray():
@@ -83,6 +80,22 @@ class Connection:
                     raise
                 ray.shutdown()
         raise AssertionError("the last try returns or raises")
+
+    def _listens(self) -> None:
+        """Returns once the Ray Client's port answers; raises Unreachable when it does not."""
+        host, _, port = self.client_address.removeprefix("ray://").rpartition(":")
+        until = time.monotonic() + CLIENT_BIRTH
+        while True:
+            try:
+                return socket.create_connection((host, int(port)), timeout=5).close()
+            except OSError as error:
+                if isinstance(error, ConnectionRefusedError) and time.monotonic() < until:
+                    time.sleep(0.2)
+                    continue
+                raise Unreachable(
+                    f"{self.client_address} is not reachable: {error}\n"
+                    "  the Ray Client listens on port 10001 of the head; a network policy must let this pod in"
+                ) from None
 
     def __repr__(self) -> str:
         return f"Connection({self.address!r}, client_address={self.client_address!r})"

@@ -81,7 +81,8 @@ def test_another_ray_is_refused_with_both_versions(cluster, server):
     assert cluster.connect(server.url, token="x", any_version=True)
 
 
-def test_a_bad_address_is_no_traceback(cluster, server):
+def test_a_bad_address_is_no_traceback(cluster, server, monkeypatch):
+    monkeypatch.setattr(connection, "CLIENT_BIRTH", 0.0)
     with pytest.raises(TargetError, match="is not an address"):
         cluster.connect("llm-head-svc")
     with pytest.raises(Unreachable, match="is not reachable"):
@@ -142,6 +143,18 @@ def test_a_client_server_that_dies_at_birth_is_asked_for_again(cluster, server, 
         with pytest.raises(ConnectionAbortedError):
             there.ray()
     assert ray.calls == [address] * tries
+
+
+def test_a_client_server_that_is_not_yet_there_is_waited_for(cluster, server, monkeypatch):
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda address: address)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    late = socket.socket()
+    late.bind(("127.0.0.1", 0))
+    address = f"ray://127.0.0.1:{late.getsockname()[1]}"
+    there = connection.Connection(SimpleNamespace(server=SimpleNamespace(url="x")), client_address=address, token=None)
+    monkeypatch.setattr(connection.time, "sleep", lambda seconds: late.listen())
+    with late:
+        assert there.ray() == address
 
 
 @pytest.mark.slow
