@@ -70,6 +70,7 @@ class Worker:
 
         from raytrain_eks.checkpoint.run import RunFolder
         from raytrain_eks.checkpoint.storage import Storage
+        from raytrain_eks.train.allocator import keep_freed_memory
         from raytrain_eks.train.journal import Journal
         from raytrain_eks.train.loggers import Loggers
         from raytrain_eks.train.notice import Notice
@@ -79,6 +80,7 @@ class Worker:
             # transformers looks for DeepSpeed when it saves a model, and DeepSpeed then looks for accelerators.
             os.environ.setdefault("DS_ACCELERATOR", "cpu")
             torch.set_num_threads(self.threads)
+            keep_freed_memory()
         self.run = RunFolder(Storage.of(self.task.storage), self.job.name)
         self.attempt = self._begin()
         self.stop = False
