@@ -93,7 +93,7 @@ def test_for_programs(capsys):
     assert read_documents(shown, "")[0].data["values"] == ["cosine", "linear", "constant", "wsd"]
 
 
-@pytest.mark.parametrize("kind", ["job", "cluster"])
+@pytest.mark.parametrize("kind", ["job", "cluster", "sweep"])
 def test_the_schema(capsys, kind):
     code, shown, _ = run(capsys, "--schema", kind)
     assert code == 0

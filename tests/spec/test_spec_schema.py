@@ -19,7 +19,7 @@ from raytrain_eks.spec.source import read_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [path for folder in ("jobs", "cluster_specs") for path in sorted((ROOT / folder).glob("*.yaml"))]
-FILES = [path for path in FILES if "kind: Job\n" in path.read_text() or "kind: Cluster\n" in path.read_text()]
+FILES = [path for path in FILES if any(f"kind: {kind}\n" in path.read_text() for kind in KINDS)]
 VALIDATORS = {kind: jsonschema.Draft202012Validator(json_schema(model_of(kind))) for kind in KINDS}
 
 
