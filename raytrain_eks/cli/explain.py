@@ -27,7 +27,9 @@ The JSON Schema for an editor:   raytrain-eks explain --schema job"""
 @click.argument("target", required=False, metavar="[PATH | RULE | REASON | KIND/NAME]")
 @click.option("-f", "--file", type=click.Path(dir_okay=False), help="The cluster file that the object comes from.")
 @click.option(
-    "--schema", type=click.Choice(["job", "cluster", "sweep"]), help="Print the JSON Schema (2020-12) of a kind of file."
+    "--schema",
+    type=click.Choice(["job", "cluster", "sweep"]),
+    help="Print the JSON Schema (2020-12) of a kind of file.",
 )
 @out.option()
 def command(target: str | None, file: str | None, schema: str | None, output: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raytrain_eks.cli import output as out
+from raytrain_eks.cli.meant import meant
 from raytrain_eks.cli.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def examined(name: str) -> dict[str, Any]:
     except SpecError as error:
         problems = list(error.problems)
     except OSError as error:
-        problems = [Problem(path="(file)", rule=f"cannot be read: {error.strerror}", fix=_meant(name), file=shown)]
+        fix = meant(name) if isinstance(error, FileNotFoundError) else None
+        problems = [Problem(path="(file)", rule=f"cannot be read: {error.strerror}", fix=fix, file=shown)]
     return {
         "file": shown,
         "kind": kind,
@@ -105,19 +107,6 @@ def _names(files: tuple[str, ...]) -> Iterator[str]:
 
 def _hidden(path: Path, folder: Path) -> bool:
     return not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def _meant(name: str) -> str | None:
-    """A file beside the one that is not there, or with another ending, whose name is near."""
-    from raytrain_eks.spec.problem import nearest
-
-    folder = Path(name).parent
-    try:
-        beside = [path.name for path in folder.iterdir() if path.is_file()]
-    except OSError:
-        return None
-    guess = nearest(Path(name).name, beside)
-    return f"did you mean `{folder / guess}`?" if guess else None
 
 
 def _text(value: object) -> str | None:

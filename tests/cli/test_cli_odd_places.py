@@ -53,7 +53,8 @@ def test_a_user_without_a_home_is_told(monkeypatch, capsys):
 
 def test_control_characters_of_a_name_do_not_reach_the_terminal(capsys):
     code, text = said(capsys, "plan", "no\x1b[31m\nfile")
-    assert (code, text) == (2, "no\\x1b[31m\\nfile: No such file or directory\n")
+    assert (code, text.splitlines()[0]) == (2, "no\\x1b[31m\\nfile: No such file or directory")
+    assert "\x1b" not in text
 
 
 @pytest.mark.timeout(60)
@@ -118,4 +119,23 @@ def test_diff_of_objects_without_form_and_of_standard_input(monkeypatch, tmp_pat
     code, text = said(capsys, "diff", "-", "-")
     assert (code, "not both" in text) == (2, True)
     code, text = said(capsys, "diff", str(tmp_path / "odd.yaml"), str(tmp_path / "none.yaml"))
-    assert (code, text.endswith("none.yaml: No such file or directory\n")) == (2, True)
+    assert (code, f"none.yaml: No such file or directory\n  it was looked for in {tmp_path}\n" in text) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("quickstart.yml", "did you mean `jobs/quickstart.yaml`?"),
+        ("jobs/quikstart.yaml", "did you mean `jobs/quickstart.yaml`?"),
+        ("mine.yaml", "did you mean `mien.yaml`?"),
+        ("zzz.yaml", "it was looked for in {here}"),
+        ("jbos/quickstart.yaml", "there is no folder {here}/jbos"),
+    ],
+)
+def test_a_file_that_is_not_there_is_guessed(monkeypatch, tmp_path, capsys, name, fix):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "quickstart.yaml").touch()
+    (tmp_path / "mien.yaml").touch()
+    code, text = said(capsys, "submit", name, "--on", "local")
+    assert (code, text) == (2, f"{name}: No such file or directory\n  {fix.format(here=tmp_path)}\n")
