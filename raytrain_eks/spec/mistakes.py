@@ -39,6 +39,13 @@ _WORDS_OF_1_1 = {
 def problems_of(model: type[BaseModel], error: ValidationError, document: Document) -> list[Problem]:
     """One problem per mistake; the branches of a union that the value was not meant for are left out."""
     entries = list(_meant(error.errors(include_url=False), document.data))
+    misspelt = {
+        (*path[:-1], nearest(str(entry["loc"][-1]), fields_at(model, entry["loc"][:-1])))
+        for path, entry in entries
+        if entry["type"] == "extra_forbidden"
+    }
+    # The line that is missing is there, under a name that is nearly right: one mistake, not two.
+    entries = [(path, entry) for path, entry in entries if not (entry["type"] == "missing" and path in misspelt)]
     return [_problem(model, entry, path, document) for path, entry in entries]
 
 

@@ -129,6 +129,8 @@ def test_what_is_right(changes):
         ({"tast": "sft"}, "tast", "did you mean `task`?"),
         ({"zzzzzz": 1}, "zzzzzz", "unknown field"),
         ({"optimizer": None}, "optimizer", "required and missing"),
+        ({"optimizer": None, "optimzer": {"learning_rate": 1e-3}}, "optimzer", "did you mean `optimizer`?"),
+        ({"optimizer": {"learning_rat": 1e-3}}, "optimizer.learning_rat", "did you mean `learning_rate`?"),
     ],
 )
 def test_what_is_wrong_is_named_alone(changes, path, words):

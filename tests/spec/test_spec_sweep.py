@@ -166,7 +166,7 @@ def test_a_job_file_that_is_missing_or_broken_is_said(tmp_path):
     )
     (problem,) = problems(sweep, tmp_path)
     assert (problem.path, problem.value) == ("job", "gone.yaml")
-    (tmp_path / "gone.yaml").write_text(JOB.replace("hidden", "hiden").replace("stop:", "stp:"))
+    (tmp_path / "gone.yaml").write_text(JOB.replace("schedule:", "shedule:").replace("stop:", "stp:"))
     (problem,) = problems(sweep, tmp_path)
     assert "has 2 problems itself" in problem.rule
     with pytest.raises(SpecError):
