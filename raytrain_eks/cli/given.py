@@ -44,6 +44,8 @@ def documents(path: str | Path) -> "list[Document]":
     files: list[str | Path] = [path]
     if Path(path).is_dir():
         files = list(manifests_in(Path(path)))
+        if not files:
+            raise Failure(f"{path}: no file in this folder ends in {', '.join(ENDINGS)}", Outcome.USAGE)
     return [found for file in files for found in read_documents(*reversed(manifest(file)))]
 
 
@@ -83,6 +85,8 @@ def objects(found: "list[Document]") -> Bodies:
             if not isinstance(items, list):
                 raise Failure(f"{document.file}: `items` of a List must be a list of objects", Outcome.FINDINGS)
             bodies += [item for item in items if isinstance(item, dict)]
+        elif isinstance(data, dict) and _is_run(data):
+            raise Failure(f"{document.file}: {_something_else(data)}", Outcome.FINDINGS)
         elif isinstance(data, dict) and data.get("kind") != "Kustomization":
             bodies.append(data)
     return bodies
@@ -108,8 +112,13 @@ def _of_cluster(plan: "ClusterPlan", bundle: "Bundle") -> Given:
     return Given(bundle.bodies, plan.cluster.name, plan.cluster.kubernetes, notes)
 
 
+def _is_run(body: dict[str, Any]) -> bool:
+    """Whether this is a job or sweep file."""
+    return body.get("kind") in ("Job", "Sweep") and "apiVersion" not in body
+
+
 def _something_else(body: dict[str, Any]) -> str:
-    if body.get("kind") in ("Job", "Sweep") and "apiVersion" not in body:
+    if _is_run(body):
         return f"a {str(body['kind']).lower()} file\n  it is run, not applied: raytrain-eks submit FILE --on eks"
     what = "a document of it is neither a cluster file nor a Kubernetes object with a name"
     return f"{what}\n  it needs apiVersion, kind and metadata.name"

@@ -286,7 +286,7 @@ def _write(target: str, text: str, model: Any, force: bool, also: Callable[[Any]
         click.echo(text, nl=False)
         return
     path = Path(target)
-    if not target or path.is_dir():
+    if not target or (path.exists() and not path.is_file()):
         raise Failure(f"{target or 'the empty name'} is no file to write; give FILE.yaml", Outcome.USAGE)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".init-", delete=False, encoding="utf-8") as made:

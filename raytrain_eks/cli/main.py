@@ -80,6 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
     from raytrain_eks.cli.outcome import Outcome
 
     code = 0
+    if sys.stdout is None:
+        # The shell's `>&-`. What is printed would be lost, and the exit code say that all is well.
+        print("standard output is closed\n  to drop what is written, say >/dev/null", file=sys.stderr)
+        sys.exit(Outcome.FAILED)
     try:
         code = cli.main(arguments, prog_name="raytrain-eks", standalone_mode=False) or 0
     except click.exceptions.Abort:

@@ -1,11 +1,13 @@
 """What a person meant by the name of a file that is not there."""
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 FOLDERS = ("jobs", "cluster_specs")
 """Where a project has its files; their names are often given without."""
+NO_FOLDER = "the current folder is gone: change to another one"
 _PATH_MAX = 4096
 MOST = 2000
 """Names that are looked at in a folder."""
@@ -21,12 +23,23 @@ def meant(name: str) -> str:
     candidates = {path.stem: path for path in reversed(found)}
     if (guess := nearest(Path(name).stem, candidates)) is not None:
         return f"did you mean `{shown(str(candidates[guess]), most=_PATH_MAX)}`?"
+    if not folder.is_absolute() and not in_a_folder():
+        return NO_FOLDER
     there = shown(str(folder.absolute()), most=_PATH_MAX)
     try:
         exists = folder.is_dir()
     except (OSError, ValueError):
         exists = False
     return f"it was looked for in {there}" if exists else f"there is no folder {there}"
+
+
+def in_a_folder() -> bool:
+    """Whether the current folder still exists."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _files(*folders: Path) -> Iterator[Path]:

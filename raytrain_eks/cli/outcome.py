@@ -35,7 +35,7 @@ class Outcome(IntEnum):
     @classmethod
     def of(cls, error: BaseException) -> int:
         """Say on stderr what happened and return the exit code; an unknown error is our bug and is raised again."""
-        from raytrain_eks.cli.meant import meant
+        from raytrain_eks.cli.meant import NO_FOLDER, in_a_folder, meant
         from raytrain_eks.kube.errors import KubeError
         from raytrain_eks.spec.problem import SpecError, shown
         from raytrain_eks.submit.errors import TargetError
@@ -54,10 +54,16 @@ class Outcome(IntEnum):
             cls._forget_what_is_left()
             return cls.FAILED
         if isinstance(error, OSError) and error.filename is not None:
+            if not error.filename:
+                print("a FILE's name is empty; was a variable meant?", file=sys.stderr)
+                return cls.USAGE
             name = os.fsdecode(error.filename)
             print(f"{shown(name, most=_PATH_MAX)}: {error.strerror}", file=sys.stderr)
             if isinstance(error, FileNotFoundError):
                 print(f"  {meant(name)}", file=sys.stderr)
+            return cls.USAGE
+        if isinstance(error, FileNotFoundError) and not in_a_folder():
+            print(NO_FOLDER, file=sys.stderr)
             return cls.USAGE
         if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
             print("no home folder is known for this user\n  set HOME, or say --storage", file=sys.stderr)

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from raytrain_eks.spec.cluster_nodes import mapped
 from raytrain_eks.spec.cluster_ray import Image
-from raytrain_eks.spec.kubernetes import LabelName, ObjectName, worded
+from raytrain_eks.spec.kubernetes import Label, LabelKey, LabelName, ObjectName, worded
 from raytrain_eks.spec.model import Model, rule
 from raytrain_eks.spec.problem import Problem
 
@@ -39,7 +39,7 @@ class Monitoring(Model):
     enabled: bool = False
     """Render a PodMonitor for head and workers."""
 
-    labels: dict[str, str] = {}
+    labels: dict[LabelKey, Label] = {}
     """Labels by which your Prometheus finds the PodMonitor, such as `release: prometheus`."""
 
 

@@ -51,7 +51,11 @@ def content_of(path: str | Path, most: int = LARGEST) -> bytes:
     if str(path) == "-":
         return sys.stdin.buffer.read(most + 1) if sys.stdin else b""
     with open(path, "rb") as stream:
-        return stream.read(most + 1)
+        try:
+            return stream.read(most + 1)
+        except OSError as error:
+            # A read names no file, and what has no name is taken for a write to standard output.
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def text_of(content: bytes, file: str, most: int = LARGEST) -> str:

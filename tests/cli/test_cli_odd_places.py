@@ -3,6 +3,9 @@
 import io
 import os
 import pathlib
+import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -139,3 +142,52 @@ def test_a_file_that_is_not_there_is_guessed(monkeypatch, tmp_path, capsys, name
     (tmp_path / "mien.yaml").touch()
     code, text = said(capsys, "submit", name, "--on", "local")
     assert (code, text) == (2, f"{name}: No such file or directory\n  {fix.format(here=tmp_path)}\n")
+
+
+@pytest.mark.parametrize("verb", ["plan", "validate", "lint", "render", "submit"])
+def test_a_current_folder_that_is_gone_is_told(monkeypatch, tmp_path, capsys, verb):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, text = said(capsys, verb, "job.yaml")
+    assert code in (2, 3)
+    assert "the current folder is gone: change to another one" in text
+    code, text = said(capsys, "init", "job", "-y", "--data", "x", "job.yaml")
+    assert (code, text) == (2, "the current folder is gone: change to another one\n")
+
+
+def test_a_closed_standard_output_is_no_success():
+    command = f"{sys.executable} -m raytrain_eks version >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("standard output is closed\n")
+
+
+def test_init_replaces_files_alone(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    code, text = said(capsys, "init", "job", "-y", "--force", "--data", "x", str(tmp_path / "pipe"))
+    assert (code, "is no file to write; give FILE.yaml" in text) == (2, True)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.skipif(
+    not pathlib.Path("/proc/self/mem").exists(), reason="there is no /proc/self/mem, a file whose reads fail"
+)
+@pytest.mark.parametrize("verb", ["plan", "lint", "render", "diff"])
+def test_a_read_that_fails_names_its_file(capsys, verb):
+    code, text = said(capsys, verb, "/proc/self/mem", *["x"] * (verb == "diff"))
+    assert (code, text) == (2, "/proc/self/mem: Input/output error\n")
+
+
+def test_an_empty_name_is_told(capsys):
+    for verb in ("plan", "render"):
+        assert said(capsys, verb, "") == (2, "a FILE's name is empty; was a variable meant?\n")
+
+
+def test_diff_takes_no_empty_folder_and_no_job_for_a_deletion(tmp_path, capsys, root):
+    cluster = str(root / "cluster_specs/cpu-kind.yaml")
+    code, text = said(capsys, "diff", cluster, str(tmp_path))
+    assert (code, "no file in this folder ends in .yaml" in text) == (2, True)
+    for sides in ([cluster, str(root / "jobs/quickstart.yaml")], [str(root / "jobs/quickstart.yaml"), cluster]):
+        code, text = said(capsys, "diff", *sides)
+        assert (code, "quickstart.yaml: a job file" in text) == (3, True)
