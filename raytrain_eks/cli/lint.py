@@ -13,6 +13,7 @@ from raytrain_eks.cli.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
     from raytrain_eks.lint import Report
+    from raytrain_eks.spec.source import Document
 
 
 @click.command(help="Find what cannot work in any Kubernetes manifests: files, folders, or - for standard input.")
@@ -43,16 +44,25 @@ def command(
     report = examine(read, settings)
     data = {"findings": [finding.as_data() for finding in report.findings], "silenced": report.silenced}
     out.write(output, data, table=lambda: "\n".join(map(str, report.findings)))
-    for document in read:
-        if (
-            isinstance(document.data, dict)
-            and "apiVersion" not in document.data
-            and document.data.get("kind") == "Cluster"
-        ):
-            click.echo(f"{document.file} is a cluster file: `raytrain-eks render` lints what it becomes", err=True)
+    for line in filter(None, map(_left_out, read)):
+        click.echo(line, err=True)
     click.echo(_summary(report), err=True)
     if report.findings:
         raise SystemExit(Outcome.FINDINGS)
+
+
+def _left_out(document: "Document") -> str | None:
+    """What is said of a document that is no Kubernetes object; None for objects and for nothing at all."""
+    data = document.data
+    fields = data if isinstance(data, dict) else {}
+    if data is None or ("apiVersion" in fields and "kind" in fields):
+        return None
+    kind = fields.get("kind")
+    if kind == "Cluster":
+        return f"{document.file} is a cluster file: `raytrain-eks render` lints what it becomes"
+    if kind in ("Job", "Sweep") and "apiVersion" not in fields:
+        return f"{document.file} is a {str(kind).lower()} file: `raytrain-eks validate` checks it"
+    return f"{document.file}: a document without apiVersion and kind was not looked at"
 
 
 def _version(value: str, name: str) -> str:

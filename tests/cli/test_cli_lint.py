@@ -115,10 +115,14 @@ def test_an_empty_folder_and_a_file_that_is_no_text(capsys, tmp_path):
 def test_what_is_no_object_is_said(capsys, tmp_path):
     (tmp_path / "values.yaml").write_text("replicas: 1\n")
     (tmp_path / "mine.yaml").write_text("kind: Cluster\nname: mine\n")
+    (tmp_path / "run.yaml").write_text("kind: Job\nname: mine\n")
+    (tmp_path / "nothing.yaml").write_text("# nothing\n")
     code, shown, said = run(capsys, tmp_path)
     assert (code, shown) == (0, "")
     assert said.splitlines() == [
         f"{tmp_path}/mine.yaml is a cluster file: `raytrain-eks render` lints what it becomes",
+        f"{tmp_path}/run.yaml is a job file: `raytrain-eks validate` checks it",
+        f"{tmp_path}/values.yaml: a document without apiVersion and kind was not looked at",
         "no Kubernetes object is in these files",
     ]
 
