@@ -65,7 +65,9 @@ def where(expression: str) -> list[Instance]:
 def _condition(part: str) -> Callable[[Instance], bool]:
     match = _CONDITION.match(part)
     if not match:
-        rule, fix = "is not a condition", "write a name, one of = != >= <= > <, and a value: efa>=16"
+        example = "efa>=16, gpu=H100, vendor=AWS"
+        known = ", ".join([*TEXTS, *NUMBERS])
+        rule, fix = "is not a condition", f"write a name, one of = != >= <= > <, and a value: {example}; names: {known}"
         raise SpecError([Problem(path="where", value=part.strip() or "(empty)", rule=rule, fix=fix)])
     name, operator, value = match.groups()
     if name in TEXTS:

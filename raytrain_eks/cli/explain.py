@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _RULE = re.compile(r"[A-Za-z]{2}\d{1,4}")
 EXAMPLES = """\
 A field, by its path:            raytrain-eks explain job.data.sequence_length
-Everything in a file:            raytrain-eks explain cluster
+The fields of a file:            raytrain-eks explain cluster
 A lint rule, by its id:          raytrain-eks explain RT101
 A reason code of Kubernetes:     raytrain-eks explain InsufficientCapacityError
 A rendered object or its part:   raytrain-eks explain -f cluster.yaml RayCluster/NAME.spec.headGroupSpec
@@ -147,6 +147,7 @@ def _shown(found: "Explanation") -> str:
             for field in found.fields
         ]
         parts.append(out.aligned(("FIELD", "DEFAULT", "WHAT"), rows))
+        parts.append(f"More of one: raytrain-eks explain {found.path}.FIELD")
     return "\n\n".join(parts)
 
 
