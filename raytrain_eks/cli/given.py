@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raytrain_eks.cli import bundles
-from raytrain_eks.cli.outcome import Failure, Outcome
+from raytrain_eks.cli.outcome import NO_NAME, Failure, Outcome
 
 if TYPE_CHECKING:
     from raytrain_eks.manifests.bundle import Bundle
@@ -40,23 +40,27 @@ def documents(path: str | Path) -> "list[Document]":
     from raytrain_eks.spec.source import read_documents
 
     if not str(path):
-        raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
+        raise Failure(NO_NAME, Outcome.USAGE)
     files: list[str | Path] = [path]
     if Path(path).is_dir():
         files = list(manifests_in(Path(path)))
-        if not files:
-            raise Failure(f"{path}: no file in this folder ends in {', '.join(ENDINGS)}", Outcome.USAGE)
     return [found for file in files for found in read_documents(*reversed(manifest(file)))]
 
 
 def manifests_in(folder: Path) -> list[Path]:
-    """Every YAML and JSON file below a folder, in the order of names; what is hidden, and what is no file, is left."""
+    """Every YAML and JSON file below a folder, in the order of names; what is hidden, and what is no file, is left.
+
+    Raises Failure where there is none.
+    """
 
     def wanted(found: Path) -> bool:
         hidden = any(part.startswith(".") for part in found.relative_to(folder).parts)
         return found.suffix in ENDINGS and found.is_file() and not hidden
 
-    return sorted(filter(wanted, folder.rglob("*")))
+    found = sorted(filter(wanted, folder.rglob("*")))
+    if not found:
+        raise Failure(f"{folder}: no file in this folder ends in {', '.join(ENDINGS)}", Outcome.USAGE)
+    return found
 
 
 def manifest(path: str | Path) -> tuple[str, str]:
@@ -85,7 +89,7 @@ def objects(found: "list[Document]") -> Bodies:
             if not isinstance(items, list):
                 raise Failure(f"{document.file}: `items` of a List must be a list of objects", Outcome.FINDINGS)
             bodies += [item for item in items if isinstance(item, dict)]
-        elif isinstance(data, dict) and _is_run(data):
+        elif isinstance(data, dict) and is_run(data):
             raise Failure(f"{document.file}: {_something_else(data)}", Outcome.FINDINGS)
         elif isinstance(data, dict) and data.get("kind") != "Kustomization":
             bodies.append(data)
@@ -112,13 +116,13 @@ def _of_cluster(plan: "ClusterPlan", bundle: "Bundle") -> Given:
     return Given(bundle.bodies, plan.cluster.name, plan.cluster.kubernetes, notes)
 
 
-def _is_run(body: dict[str, Any]) -> bool:
+def is_run(body: dict[str, Any]) -> bool:
     """Whether this is a job or sweep file."""
     return body.get("kind") in ("Job", "Sweep") and "apiVersion" not in body
 
 
 def _something_else(body: dict[str, Any]) -> str:
-    if _is_run(body):
+    if is_run(body):
         return f"a {str(body['kind']).lower()} file\n  it is run, not applied: raytrain-eks submit FILE --on eks"
     what = "a document of it is neither a cluster file nor a Kubernetes object with a name"
     return f"{what}\n  it needs apiVersion, kind and metadata.name"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raytrain_eks.cli import output as out
-from raytrain_eks.cli.given import ENDINGS, manifest, manifests_in
-from raytrain_eks.cli.outcome import Failure, Outcome
+from raytrain_eks.cli.given import is_run, manifest, manifests_in
+from raytrain_eks.cli.outcome import NO_NAME, Failure, Outcome
 
 if TYPE_CHECKING:
     from raytrain_eks.lint import Report
@@ -57,11 +57,10 @@ def _left_out(document: "Document") -> str | None:
     fields = data if isinstance(data, dict) else {}
     if data is None or ("apiVersion" in fields and "kind" in fields):
         return None
-    kind = fields.get("kind")
-    if kind == "Cluster":
+    if fields.get("kind") == "Cluster":
         return f"{document.file} is a cluster file: `raytrain-eks render` lints what it becomes"
-    if kind in ("Job", "Sweep") and "apiVersion" not in fields:
-        return f"{document.file} is a {str(kind).lower()} file: `raytrain-eks validate` checks it"
+    if is_run(fields):
+        return f"{document.file} is a {fields['kind'].lower()} file: `raytrain-eks validate` checks it"
     return f"{document.file}: a document without apiVersion and kind was not looked at"
 
 
@@ -96,12 +95,9 @@ def _texts(files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Name and text of every file; of a folder every YAML and JSON file below it, in the order of names."""
     for name in files:
         if not name:
-            raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
+            raise Failure(NO_NAME, Outcome.USAGE)
         if Path(name).is_dir():
-            inside = manifests_in(Path(name))
-            if not inside:
-                raise Failure(f"{name}: no file in this folder ends in {', '.join(ENDINGS)}", Outcome.USAGE)
-            yield from map(manifest, inside)
+            yield from map(manifest, manifests_in(Path(name)))
         else:
             yield manifest(name)
 

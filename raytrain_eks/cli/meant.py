@@ -18,7 +18,7 @@ def meant(name: str) -> str:
     from raytrain_eks.spec.problem import nearest, shown
 
     folder = Path(name).parent
-    found = [*_files(folder), *_files(*(folder / each for each in FOLDERS))]
+    found = list(_files(folder, *(folder / each for each in FOLDERS)))
     # By stems, since every file here ends alike; of two with the same one the nearer folder's.
     candidates = {path.stem: path for path in reversed(found)}
     if (guess := nearest(Path(name).stem, candidates)) is not None:

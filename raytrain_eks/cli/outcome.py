@@ -8,6 +8,7 @@ from enum import IntEnum
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What a write to standard output fails with when it goes to a file: the disk is full, or broken."""
 
+NO_NAME = "a FILE's name is empty; was a variable meant?"
 _PATH_MAX = 4096
 _NO_HOME = "Could not determine home directory."
 """What `Path.home()` raises for a user without HOME and without an account, as a container may run."""
@@ -55,7 +56,7 @@ class Outcome(IntEnum):
             return cls.FAILED
         if isinstance(error, OSError) and error.filename is not None:
             if not error.filename:
-                print("a FILE's name is empty; was a variable meant?", file=sys.stderr)
+                print(NO_NAME, file=sys.stderr)
                 return cls.USAGE
             name = os.fsdecode(error.filename)
             print(f"{shown(name, most=_PATH_MAX)}: {error.strerror}", file=sys.stderr)

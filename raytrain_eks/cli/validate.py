@@ -8,7 +8,7 @@ import click
 
 from raytrain_eks.cli import output as out
 from raytrain_eks.cli.meant import meant
-from raytrain_eks.cli.outcome import Failure, Outcome
+from raytrain_eks.cli.outcome import NO_NAME, Failure, Outcome
 
 if TYPE_CHECKING:
     from raytrain_eks.spec.problem import Problem
@@ -94,7 +94,7 @@ def _around(model: Any, document: "Document") -> "Iterator[Problem]":
 def _names(files: tuple[str, ...]) -> Iterator[str]:
     for name in files:
         if not name:
-            raise Failure("a FILE's name is empty; was a variable meant?", Outcome.USAGE)
+            raise Failure(NO_NAME, Outcome.USAGE)
         folder = Path(name)
         if name == "-" or not folder.is_dir():
             yield name
