@@ -52,6 +52,10 @@ FIXED = {
     "RAY_worker_niceness": "0",
     # Train's controller looks for reports and dead workers that often; by default every 2 s.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
+    # Nobody takes this machine away; Ray Train has an actor that asks.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    # Ray's log monitor lists its folder that often, by default every 0.5 s: a new process's first line comes later.
+    "LOG_NAME_UPDATE_INTERVAL_S": "2",
     # What the dashboard's charts cost is taken from training here: every 20 s instead of 5 and 10.
     "REPORTER_UPDATE_INTERVAL_MS": "20000",
     "METRICS_RECORD_INTERVAL_S": "20",

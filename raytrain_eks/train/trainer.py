@@ -78,8 +78,9 @@ def trainer(job: Job, task: dict[str, Any], planned: Planned | None = None) -> A
     """The TorchTrainer of an attempt, in the Ray cluster this process is connected to. Raises SpecError."""
     import ray
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchConfig
 
+    from raytrain_eks.train.lean import LeanTrainer
     from raytrain_eks.train.neuron_backend import config_for
     from raytrain_eks.train.neuron_environment import cache_of
     from raytrain_eks.train.worker import train_worker
@@ -89,7 +90,7 @@ def trainer(job: Job, task: dict[str, Any], planned: Planned | None = None) -> A
     timeout = int(max(quantity.seconds(job.failures.hang), 60))
     count, least = workers(job, resources, planned), job.workers.min
     trainium = config_for(job, each, cache=cache_of(task["storage"]), timeout=timeout)
-    return TorchTrainer(
+    return LeanTrainer(
         train_worker,
         train_loop_config=task,
         torch_config=trainium or TorchConfig(timeout_s=timeout),

@@ -72,6 +72,19 @@ def test_a_job_that_may_shrink_is_an_elastic_one_for_ray(asked, expected, monkey
     assert made.scaling_config.elastic_resize_monitor_interval_s == RESIZE
 
 
+@pytest.mark.slow
+def test_ray_train_starts_no_actor_that_a_run_does_not_use(monkeypatch):
+    from ray.train.torch import TorchTrainer
+    from raytrain_eks.train.lean import UNNEEDED
+
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
+    made = trainer(job(), {"storage": "/nowhere"})
+    ours = [type(callback) for callback in made._create_default_callbacks()]
+    stock = [type(callback) for callback in TorchTrainer._create_default_callbacks(made)]
+    assert set(UNNEEDED) <= set(stock)
+    assert ours == [kind for kind in stock if kind not in UNNEEDED]
+
+
 def test_the_plan_counts_workers_of_a_cluster_that_has_none_yet():
     planned = Planned.parse("32xGPU")
     assert workers(job(workers={"nodes": 4}), {"CPU": 8.0}, planned) == 32
