@@ -52,16 +52,24 @@ def command(
 
 
 def _left_out(document: "Document") -> str | None:
-    """What is said of a document that is no Kubernetes object; None for objects and for nothing at all."""
+    """What is said of a document that is no Kubernetes object; None for objects, for nothing at all, and for what is a
+    finding."""
+    from raytrain_eks.lint.rules.objects import faults
+
     data = document.data
     fields = data if isinstance(data, dict) else {}
-    if data is None or ("apiVersion" in fields and "kind" in fields):
+    listed = isinstance(data, list) and (not data or any(map(_is_object, data)))
+    if data is None or _is_object(data) or listed or faults(document):
         return None
     if fields.get("kind") == "Cluster":
         return f"{document.file} is a cluster file: `raytrain-eks render` lints what it becomes"
     if is_run(fields):
         return f"{document.file} is a {fields['kind'].lower()} file: `raytrain-eks validate` checks it"
     return f"{document.file}: a document without apiVersion and kind was not looked at"
+
+
+def _is_object(data: Any) -> bool:
+    return isinstance(data, dict) and "apiVersion" in data and "kind" in data
 
 
 def _version(value: str, name: str) -> str:

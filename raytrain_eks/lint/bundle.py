@@ -9,7 +9,7 @@ from raytrain_eks.lint.nodes import Offer, offers_of
 from raytrain_eks.lint.pods import Pod, pods_of
 from raytrain_eks.lint.resource import Resource
 from raytrain_eks.lint.tree import text
-from raytrain_eks.spec.source import Document
+from raytrain_eks.spec.source import Document, Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +80,28 @@ def _resources(document: Document) -> Iterator[Resource]:
     data = document.data
     if isinstance(data, list):
         # A JSON array of objects, as some tools write it.
-        yield from (Resource(document, (index,)) for index, item in enumerate(data) if _is_object(item))
-    elif _is_object(data) and text(data.get("kind")).endswith("List") and isinstance(data.get("items"), list):
-        for index, item in enumerate(data["items"]):
-            if _is_object(item):
-                yield Resource(document, ("items", index))
-    elif _is_object(data):
-        yield Resource(document)
+        for index, item in enumerate(data):
+            yield from _objects(document, item, (index,))
+    else:
+        yield from _objects(document, data, ())
 
 
-def _is_object(data: Any) -> bool:
+def _objects(document: Document, data: Any, base: Path) -> Iterator[Resource]:
+    """The object at a place of a document; of a List those that it lists."""
+    if not is_object(data):
+        return
+    if not is_list(data):
+        yield Resource(document, base)
+        return
+    for index, item in enumerate(data["items"]):
+        yield from _objects(document, item, (*base, "items", index))
+
+
+def is_object(data: Any) -> bool:
+    """Whether this is a Kubernetes object: it says which kind of which version it is."""
     return isinstance(data, Mapping) and bool(text(data.get("kind"))) and bool(text(data.get("apiVersion")))
+
+
+def is_list(data: Any) -> bool:
+    """Whether this object is a List of others, of any kind (`PodList`)."""
+    return is_object(data) and text(data["kind"]).endswith("List") and isinstance(data.get("items"), list)

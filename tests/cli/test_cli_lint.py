@@ -139,3 +139,74 @@ def test_a_memory_of_some_bytes_is_told_a_larger_unit(capsys, tmp_path, memory, 
 
 def test_an_empty_name_is_wrong_usage(capsys):
     assert run(capsys, "") == (2, "", "a FILE's name is empty; was a variable meant?\n")
+
+
+LITERAL = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: Bad_Name, labels: {a b: c, tier: -x-}, annotations: {count: 1}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: [settings]
+---
+apiVersion: v1
+kind: List
+items: foo
+---
+settings
+"""
+SAID = """\
+:3:18  RT308  ConfigMap Bad_Name  metadata.name
+  the name of a ConfigMap must be lower-case letters, digits, dashes and dots, at most 253; Bad_Name is not
+  for example bad-name
+:3:37  RT309  ConfigMap Bad_Name  metadata.labels.a b
+  the key of this label, a b, is no qualified name: it needs at most 63 letters, digits, -, _ and dots, with a letter \
+or digit at both ends
+  for example a-b
+:3:51  RT309  ConfigMap Bad_Name  metadata.labels.tier
+  tier: -x- is no label's value: letters, digits, -, _ and dots, with a letter or digit at both ends
+  write it as an annotation, whose values may be any text, or replace what is not allowed
+:3:78  RT010  ConfigMap Bad_Name  metadata.annotations.count
+  count: 1 is a number in YAML, and a text is expected
+  write "1" in quotes
+:7:11  RT307  ConfigMap  metadata
+  metadata is a list, and a mapping is expected
+  for example metadata: {name: first}
+:11:8  RT307  List  items
+  items is a text, and a List has a list of objects
+  write each object after a dash
+:13:1  RT307
+  the document is a text, settings, and an object is a mapping with apiVersion, kind and metadata
+  indent it below its key, or take it out; --- separates documents
+"""
+
+
+def test_names_labels_and_what_is_no_object(capsys, tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text(LITERAL)
+    code, shown, said = run(capsys, file)
+    assert code == 3
+    assert shown.replace(str(file), "") == SAID
+    assert said == "3 objects, 7 errors, 0 warnings; `raytrain-eks explain RULE` tells more\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("[]\n", "no Kubernetes object is in these files\n"),
+        ("- {op: add, path: /spec/x, value: 1}\n", ": a document without apiVersion and kind was not looked at\n"),
+        ("null\n", "no Kubernetes object is in these files\n"),
+    ],
+)
+def test_a_list_that_was_not_meant_as_objects_is_no_finding(capsys, tmp_path, written, expected):
+    (tmp_path / "x.yaml").write_text(written)
+    code, shown, said = run(capsys, tmp_path / "x.yaml")
+    assert (code, shown) == (0, "")
+    assert expected in said
+
+
+def test_a_refused_name_can_be_silenced(capsys, tmp_path):
+    quiet = 'metadata: {name: Bad_Name, annotations: {raytrain-eks/lint-ignore: "RT308=a webhook renames it"}}'
+    (tmp_path / "x.yaml").write_text(f"apiVersion: v1\nkind: ConfigMap\n{quiet}\n")
+    assert run(capsys, tmp_path) == (0, "", "1 object, 0 errors, 0 warnings, 1 silenced (RT308 1)\n")

@@ -7,10 +7,14 @@ from raytrain_eks.lint.bundle import Bundle
 from raytrain_eks.lint.files import Written
 from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.resource import Resource
+from raytrain_eks.lint.rules.labels import annotation_mappings, label_mappings
+from raytrain_eks.lint.served import is_served
 from raytrain_eks.lint.tree import get, items, mapping, text
 from raytrain_eks.spec.source import Path
 
-_TEXT_MAPPINGS = (("metadata", "labels"), ("metadata", "annotations"))
+_TEXTS = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "generateName"), ("metadata", "namespace"))
+_TEXT_PARTS = {"ConfigMap": ("data", "binaryData"), "Secret": ("data", "stringData")}
+"""Mappings of texts in kinds of the core group."""
 
 
 def _not_texts(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
@@ -28,12 +32,22 @@ def _not_texts(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
                         yield _hit(pod.owner, (*container.path, key, index), key)
         yield from _values(pod.owner, pod.spec.get("nodeSelector"), (*pod.path, "nodeSelector"))
     for resource in bundle.resources:
-        for steps in _TEXT_MAPPINGS:
-            yield from _values(resource, resource.get(*steps), (*resource.base, *steps))
-        if resource.is_a("", "ConfigMap"):
-            yield from _values(resource, resource.get("data"), (*resource.base, "data"))
-        if resource.is_a("storage.k8s.io", "StorageClass"):
-            yield from _values(resource, resource.get("parameters"), (*resource.base, "parameters"))
+        yield from _in_object(resource)
+
+
+def _in_object(resource: Resource) -> Iterator[Hit]:
+    for steps in _TEXTS if is_served(resource) else ():
+        path, value = (*resource.base, *steps), resource.get(*steps)
+        if isinstance(value, bool | int | float) or _not_text(resource, path, text(value)):
+            yield _hit(resource, path, str(steps[-1]))
+    for path, found in (*label_mappings(resource), *annotation_mappings(resource)):
+        yield from _values(resource, found, path)
+    for kind, parts in _TEXT_PARTS.items():
+        if resource.is_a("", kind):
+            for part in parts:
+                yield from _values(resource, resource.get(part), (*resource.base, part))
+    if resource.is_a("storage.k8s.io", "StorageClass"):
+        yield from _values(resource, resource.get("parameters"), (*resource.base, "parameters"))
 
 
 def _values(resource: Resource, found: object, path: Path) -> Iterator[Hit]:
