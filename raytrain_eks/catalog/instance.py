@@ -115,9 +115,9 @@ class Instance:
 def instance(type: str) -> Instance:
     """The facts about a type. Raises SpecError, with the nearest types, for one that the catalogue does not hold."""
     text = _text()
-    start = text.find(f"\n{type},") + 1
-    if not start or not type:
+    if not known(type):
         raise SpecError([unknown(type)])
+    start = text.index(f"\n{type},") + 1
     line = text[start : text.index("\n", start)]
     return _read(dict(zip(_header(), next(csv.reader([line])), strict=True)))
 
@@ -125,7 +125,8 @@ def instance(type: str) -> Instance:
 @cache
 def known(type: str) -> bool:
     """Whether the catalogue holds a type."""
-    return bool(type) and f"\n{type}," in _text()
+    # A comma or a line break in it would match a row's other cells.
+    return bool(type) and not {",", "\n"} & set(type) and f"\n{type}," in _text()
 
 
 def instances() -> Iterator[Instance]:

@@ -30,18 +30,22 @@ NUMBERS = ("VCPU", "MEMORY", "EACH", "NETWORK", "EFA", "NVME", "CPU*", "MEMORY*"
 
 @click.command(help="Facts about EC2 instance types, with source and date.")
 @click.argument("type", required=False)
-@click.option("--where", "expression", metavar="EXPR", help="Conditions that must all hold: gpu=H100,efa>=16.")
+@click.option(
+    "--where", "conditions", metavar="EXPR", multiple=True, help="Conditions that must all hold: gpu=H100,efa>=16."
+)
 @out.option()
-def command(type: str | None, expression: str | None, output: str) -> None:
+def command(type: str | None, conditions: tuple[str, ...], output: str) -> None:
     from raytrain_eks import catalog
-
-    if type and expression:
-        raise click.UsageError("give a TYPE or --where, not both")
     from raytrain_eks.spec.problem import SpecError
 
+    if type is not None and conditions:
+        raise click.UsageError("give a TYPE or --where, not both")
+    if type == "" or "" in conditions:
+        # An empty word is a variable that is not set: all of the catalogue is no answer to it.
+        raise click.UsageError(f"{'TYPE' if type == '' else '--where'} is empty; was a variable meant?")
     try:
         found = catalog.instance(type.lower()) if type else None
-        matching = catalog.where(expression) if expression else list(catalog.instances())
+        matching = catalog.where(",".join(conditions)) if conditions else list(catalog.instances())
     except SpecError as error:  # of the command line, not of a file
         raise Failure(str(error), Outcome.USAGE) from None
     if found is not None:

@@ -39,6 +39,11 @@ def test_where_lists_what_matches(capsys):
     assert said.startswith("1 type;")
 
 
+def test_conditions_may_be_given_one_by_one(capsys):
+    together = run(capsys, "catalog", "--where", "gpu=H100,efa>=16")
+    assert run(capsys, "catalog", "--where", "gpu=H100", "--where", "efa>=16") == together
+
+
 def test_nothing_matches(capsys):
     assert run(capsys, "catalog", "--where", "gpu=H100,efa>64") == (0, "", "no instance type meets these conditions\n")
     assert run(capsys, "catalog", "--where", "gpu=H100,efa>64", "-o", "json")[1] == "[]\n"
@@ -50,6 +55,14 @@ def test_nothing_matches(capsys):
         (["catalog", "p4d.24xlage"], 2, "did you mean `p4d.24xlarge`"),
         (["catalog", "--where", "gpuu=H100"], 2, "did you mean `gpu`"),
         (["catalog", "p4d.24xlarge", "--where", "efa>1"], 2, "not both"),
+        (["catalog", ""], 2, "TYPE is empty; was a variable meant?"),
+        (["catalog", "--where", ""], 2, "--where is empty; was a variable meant?"),
+        (["catalog", "--where", "efa>1", "--where", ""], 2, "--where is empty; was a variable meant?"),
+        (["catalog", "", "--where", ""], 2, "not both"),
+        (["catalog", " "], 2, "no EC2 type of the catalogue"),
+        (["catalog", "p4d.24xlarge,amd64"], 2, "no EC2 type of the catalogue"),
+        (["catalog", "p4d.24xlarge\n"], 2, "no EC2 type of the catalogue"),
+        (["catalog", "--where", ","], 2, "(empty)"),
     ],
 )
 def test_a_mistake_is_a_message(capsys, arguments, code, said):
