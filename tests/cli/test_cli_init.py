@@ -2,7 +2,6 @@
 
 import os
 import pty
-import re
 import select
 import signal
 import stat
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from raytrain_eks.cli.main import main
-from raytrain_eks.spec.first import FirstCluster
 from raytrain_eks.spec.load import load
 
 
@@ -32,6 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 
 CLUSTER = ["init", "cluster", "--zone", "us-west-2a"]
+EXISTING = ["init", "cluster", "--existing-nodes"]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +70,7 @@ def test_what_is_written_is_valid_and_has_comments(capsys, arguments):
     assert f"next: raytrain-eks {'submit' if type(model).__name__ == 'Job' else 'render'} {path}" in said
     if type(model).__name__ == "Cluster":
         assert run(capsys, "render", path)[0] == 0
+        assert "FILL IN" not in text
 
 
 def test_the_flags_are_what_is_written(capsys):
@@ -80,15 +80,6 @@ def test_the_flags_are_what_is_written(capsys):
     run(capsys, *CLUSTER, "y.yaml", "--gpus", "H100:8", "--nodes", "1:3", "--region", "us-west-2")
     (group,) = load("y.yaml").workers
     assert (group.gpus, group.nodes.min, group.nodes.max) == ("H100:8", 1, 3)
-
-
-def test_the_example_in_the_comments_is_valid_too():
-    text = FirstCluster(name="a", region="us-west-2", instance="p4d.24xlarge", zone="us-west-2a").text("f")
-    uncommented = re.sub(r"^# (storage:|  shared:.*)$", r"\1", text, flags=re.MULTILINE)
-    assert uncommented != text
-    from raytrain_eks.spec.cluster import Cluster
-
-    assert Cluster.read(uncommented, "f").storage.shared is not None
 
 
 def test_the_usual_folder_is_used_where_there_is_one(capsys, folder):
@@ -137,7 +128,20 @@ def test_to_stdout(capsys, folder):
         (["init", "cluster", "--existing-nodes", "--nodes", "3:1"], 2, "MIN:MAX"),
         (["init", "cluster", "--existing-nodes", "--nodes", "0"], 2, "MIN:MAX"),
         (["init", "cluster", "--gpus", "H100:8"], 2, "add --zone, such as us-west-2a"),
-        (["init", "cluster", "--instance", "trn1.2xlarge"], 2, "add --image, such as REGISTRY/IMAGE:TAG"),
+        ([*EXISTING, "--storage", "fsx-lustre"], 2, "one availability zone: add --zone, such as us-west-2a"),
+        (
+            [*EXISTING, "--filesystem", "fs-0123456789abcdef0"],
+            2,
+            "--filesystem is of a shared folder: say which by --storage",
+        ),
+        ([*EXISTING, "--storage", "efs", "--mount-name", "abcdefgh"], 2, "--mount-name is not of --storage efs"),
+        ([*EXISTING, "--claim", "data", "--bucket", "s3://b/x"], 2, "--bucket is not of --storage claim"),
+        ([*EXISTING, "--capacity", "spot"], 2, "--capacity is of nodes that are made, not of --existing-nodes"),
+        ([*EXISTING, "--storage", "efs", "--filesystem", "fs-mine"], 3, "must look like fs-0123456789abcdef0"),
+        ([*EXISTING, "--gitops", "mine"], 3, "must be a URL such as https://github.com/me/clusters"),
+        ([*CLUSTER, "--instance", "p4d.24xlarge", "--capacity", "capacity-block"], 3, "the time when it ends"),
+        ([*CLUSTER, "--instance", "p4d.24xlarge", "--ends", "2026-12-24T11:30:00Z"], 3, "only a capacity block ends"),
+        ([*CLUSTER, "--instance", "g6e.4xlarge", "--efa", "required"], 3, "has no EFA"),
         (["init", "cluster", "--existing-nodes", ""], 2, "the empty name is no file to write"),
         (["init", "cluster", "--existing-nodes", "--force", "."], 2, ". is no file to write"),
         (["init", "cluster", "--existing-nodes", "--region", "mars"], 3, "must be a region"),
@@ -209,25 +213,30 @@ def test_on_a_terminal_it_asks_and_asks_again(folder):
 def test_on_a_terminal_a_cluster(folder):
     answers = [("Name of the cluster", ""), ("AWS region", "us-east-2"), ("Workers", "H100:8")]
     answers += [("Nodes", "2"), ("EKS cluster's name", "ml"), ("Availability zone", ""), ("one availability zone", "x")]
-    answers += [("must be a zone", "us-east-2b")]
+    answers[4:4] = [
+        ("Shared folder", "lustre"),
+        ("must be fsx-lustre or efs", "fsx-lustre"),
+        ("existing file system", ""),
+    ]
+    answers += [("must be a zone", "us-east-2b"), ("Queue", "kueue"), ("JupyterHub", ""), ("Argo CD", "https://g.it/c")]
     shown, code = converse(["init", "cluster"], [(question, f"{answer}\n") for question, answer in answers], folder)
     assert code == 0, shown
     made = load(folder / "first.yaml")
     assert (made.workers[0].gpus, made.eks, made.zone) == ("H100:8", "ml", "us-east-2b")
+    assert (made.storage.shared.kind, made.queue.kind, made.jupyterhub) == ("fsx-lustre", "kueue", None)
+    assert made.gitops.repository == "https://g.it/c"
 
 
 def test_on_a_terminal_trainium_is_asked_for_its_image(folder):
     answers = [("Name of the cluster", "trn"), ("AWS region", "us-east-2"), ("Workers", "trn1.32xlarge")]
-    answers += [
-        ("Nodes", "1"),
-        ("EKS cluster's name", ""),
-        ("Availability zone", ""),
-        ("Image", ""),
-        ("Image", "r/i:1"),
-    ]
+    answers += [("Nodes", "1"), ("Shared folder", "claim"), ("existing claim", "data"), ("EKS cluster's name", "")]
+    answers += [("Availability zone", ""), ("Image", "r i"), ("no image name", "r/i:1"), ("Queue", "")]
+    answers += [("JupyterHub", "r/hub:1"), ("Argo CD", "")]
     shown, code = converse(["init", "cluster"], [(question, f"{answer}\n") for question, answer in answers], folder)
     assert code == 0, shown
-    assert load(folder / "trn.yaml").ray.image == "r/i:1"
+    made = load(folder / "trn.yaml")
+    assert (made.ray.image, made.storage.shared.claim) == ("r/i:1", "data")
+    assert "fill in neuron_image" in shown
 
 
 def test_yes_asks_nothing_on_a_terminal(folder):
