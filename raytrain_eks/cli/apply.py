@@ -42,7 +42,14 @@ def duration(context: click.Context, parameter: click.Parameter, value: str) -> 
 )
 @click.option("--force-conflicts", is_flag=True, help="Take fields, and objects, that others own.")
 @click.option("--wait/--no-wait", default=True, help="Wait until everything is ready; the default.")
-@click.option("--timeout", default="15m", show_default=True, callback=duration, help="How long to wait; exit 5 then.")
+@click.option(
+    "--timeout",
+    default="15m",
+    show_default=True,
+    metavar="TIME",
+    callback=duration,
+    help="How long to wait, as 90s or 15m; exit 5 then.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, on a terminal.")
 @out.option()
 def command(

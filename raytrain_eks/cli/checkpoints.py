@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from raytrain_eks.cli import output as out
+from raytrain_eks.cli.help_layout import Subverbs
 from raytrain_eks.cli.outcome import Failure, Outcome
 from raytrain_eks.cli.target_options import say, storage_of
 
@@ -19,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 CODECS = ("planes", "zstd", "gzip", "none")
 
 
-@click.group(help="What a run has saved: list, verify, prune, mirror, export, remove.")
+@click.group(cls=Subverbs, help="What a run has saved: list, verify, prune, mirror, export, remove.")
 def command() -> None:
     """The group itself does nothing."""
 
@@ -96,7 +97,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
 )
 @of_run
 @click.option("--step", type=int, multiple=True, help="Only this one; may be given again. Default: all.")
-@click.option("--level", type=click.Choice(["full", "sizes", "off"]), default="full", show_default=True)
+@click.option(
+    "--level",
+    type=click.Choice(["full", "sizes", "off"]),
+    default="full",
+    show_default=True,
+    help="full: every block by its checksum; sizes: every file by its length; off: the manifest alone.",
+)
 @out.option()
 def verify(run: str, storage: str | None, step: tuple[int, ...], level: Any, output: str) -> int:
     from raytrain_eks.checkpoint.manifest import inspect
@@ -221,7 +228,14 @@ def _bring_back(mirror: "Mirror") -> None:
 
 
 @command.command("watch", help="Mirror all runs of a folder, over and over, until SIGTERM: a sidecar.")
-@click.option("--config", "file", metavar="FILE", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A YAML file: `checkpoint` with local_path, remote_path, sync_interval and more.",
+)
 @click.option("--once", is_flag=True, help="One pass only.")
 def watch(file: str, once: bool) -> None:
     import signal

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Say what would go and what would stay; touch nothing.")
 @click.option("--force", is_flag=True, help="Also when RayJobs run on it: they end, their checkpoints stay.")
 @click.option("--wait/--no-wait", default=True, help="Wait until everything is gone; the default.")
-@click.option("--timeout", default="15m", show_default=True, callback=duration, help="How long to wait; exit 5 then.")
+@click.option(
+    "--timeout",
+    default="15m",
+    show_default=True,
+    metavar="TIME",
+    callback=duration,
+    help="How long to wait, as 90s or 15m; exit 5 then.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, on a terminal.")
 @out.option()
 def command(

@@ -3,11 +3,12 @@
 import click
 
 from raytrain_eks.cli import output as out
+from raytrain_eks.cli.help_layout import Subverbs
 from raytrain_eks.cli.outcome import Outcome
 from raytrain_eks.cli.target_options import say
 
 
-@click.group(help="The Ray of this machine, which `--on local` starts by itself.")
+@click.group(cls=Subverbs, help="The Ray of this machine, which `--on local` starts by itself.")
 def command() -> None:
     pass
 

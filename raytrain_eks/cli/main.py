@@ -37,7 +37,20 @@ VERBS: dict[str, str] = {
 }
 """Verb -> its one-line help. The verb `x` lives in `raytrain_eks.cli.x` as `command`; a reserved word gets a `_`."""
 
-NAMES = {"-h", "--help"}
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Files": ("init", "validate", "plan", "explain", "catalog"),
+    "A cluster": ("render", "lint", "diff", "apply", "delete"),
+    "Runs": ("submit", "sweep", "status", "logs", "cancel", "resume", "ls", "checkpoints", "prepare"),
+    "Around them": ("doctor", "local", "completion", "version"),
+}
+"""How `--help` shows the verbs: heading -> verbs, in the order in which a person meets them."""
+NEXT = """\b
+A first run, on this machine:    raytrain-eks init job
+                                 raytrain-eks submit first-run.yaml --on local --follow
+A first cluster:                 raytrain-eks init cluster
+                                 raytrain-eks render first.yaml
+More about a verb, and a field:  raytrain-eks VERB --help, raytrain-eks explain cluster
+"""
 
 
 class Verbs(click.Group):
@@ -62,14 +75,18 @@ class Verbs(click.Group):
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        for heading, verbs in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(verb, VERBS[verb]) for verb in verbs])
 
 
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="VERB ...",
+    options_metavar="",
     help="From one short YAML file to a trained model on Amazon EKS, on Ray.",
+    epilog=NEXT,
 )
 def cli() -> None:
     """The group itself does nothing; the verbs do."""

@@ -6,11 +6,12 @@ from typing import Any
 import click
 
 from raytrain_eks.cli import output as out
+from raytrain_eks.cli.help_layout import Subverbs
 from raytrain_eks.cli.sweep_report import VERBS
 from raytrain_eks.cli.target_options import options, target_of
 
 
-class Sweeps(click.Group):
+class Sweeps(Subverbs):
     """Its first word is a verb, or else the file of a sweep that is to run."""
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
