@@ -16,17 +16,31 @@ if TYPE_CHECKING:
     from raytrain_eks.manifests.bundle import Bundle
     from raytrain_eks.plan.cluster import ClusterPlan
 
+SYSTEMS = ("ground", "karpenter", "nodegroups", "plugins", "storage", "queues", "jupyterhub", "kuberay", "mpi", "slurm")
+"""What `--only` takes beside kinds, in the order of applying: manifests.bundle's, which help is too quick to import."""
 LIST = ".raytrain-eks-files"
 """Names of the files that the last render wrote into a folder, so that the next one can take away what is gone."""
 
 
 @click.command(help="Write every Kubernetes object of a cluster file, in the order of applying.")
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--only", multiple=True, metavar="KIND|SYSTEM", help="Only this kind or system; can be repeated.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-@click.option("--split", type=click.Path(file_okay=False), metavar="DIR", help="One file for each object, in DIR.")
-@click.option("--gitops", type=click.Path(file_okay=False), metavar="DIR", help="A repository for Argo CD, in DIR.")
-@click.option("--values", is_flag=True, help="Instead: values of the file's `jupyterhub`, for helm.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="KIND|SYSTEM",
+    help=f"Only this kind, such as RayCluster, or this system: {', '.join(SYSTEMS)}. Can be repeated.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="yaml: documents for kubectl apply; json: one List.",
+)
+@click.option("--split", type=click.Path(file_okay=False), metavar="DIR", help="Into DIR, one file for each object.")
+@click.option("--gitops", type=click.Path(file_okay=False), metavar="DIR", help="Into DIR, a repository for Argo CD.")
+@click.option("--values", is_flag=True, help="Instead of objects: values for JupyterHub's chart.")
 def command(file: str, only: tuple[str, ...], output: str, split: str | None, gitops: str | None, values: bool) -> None:
     if split == "" or gitops == "":
         raise click.UsageError(f"--{'split' if split == '' else 'gitops'} needs a DIR, and the one given is empty")
@@ -53,16 +67,25 @@ def command(file: str, only: tuple[str, ...], output: str, split: str | None, gi
 
 
 def _chosen(bundle: "Bundle", only: tuple[str, ...]) -> "Bundle":
-    from raytrain_eks.spec.problem import nearest
-
     known = bundle.words()
     folded = {word.lower() for word in known}
     for word in only:
         if word.lower() not in folded:
-            guess = nearest(word, known)
-            hint = f"did you mean `{guess}`?" if guess else f"there are {', '.join(known)}"
-            raise click.UsageError(f"--only {word}: nothing of this bundle is called so; {hint}")
+            raise click.UsageError(_unknown(word, known))
     return bundle.only(only) if only else bundle
+
+
+def _unknown(word: str, known: list[str]) -> str:
+    from raytrain_eks.spec.problem import nearest
+
+    systems = [each for each in known if each in SYSTEMS]
+    kinds = [each for each in known if each not in SYSTEMS]
+    there = f"  systems: {', '.join(systems)}\n  kinds: {', '.join(kinds)}"
+    if word.lower() in SYSTEMS:
+        return f"--only {word}: the file asks for nothing of it; its bundle has\n{there}"
+    guess = nearest(word, known)
+    hint = f"did you mean `{guess}`? " if guess else ""
+    return f"--only {word}: nothing of this bundle is called so; {hint}it has\n{there}"
 
 
 def _text(bundle: "Bundle", output: str) -> str:

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from raytrain_eks.cli.diff import command as diff
 from raytrain_eks.cli.main import main
-from raytrain_eks.cli.render import LIST
+from raytrain_eks.cli.render import LIST, SYSTEMS
 from raytrain_eks.cli.render import command as render
+from raytrain_eks.manifests.bundle import WAVES
 from raytrain_eks.spec.source import read_documents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,21 @@ def test_an_unknown_word_of_only_names_the_nearest(capsys):
     code, said = code_of(capsys, "render", A100, "--only", "karpentr")
     assert code == 2
     assert "did you mean `karpenter`?" in said
+
+
+@pytest.mark.parametrize("word", ["karpentr", "nothing-like-it", "queues"])
+def test_a_word_of_only_that_is_not_there_lists_what_is(capsys, word):
+    """`queues` is a system, which this file asks nothing of."""
+    code, said = code_of(capsys, "render", ROOT / "cluster_specs" / "g6e-small.yaml", "--only", word)
+    assert code == 2
+    assert "systems: ground, karpenter, plugins, storage, kuberay\n" in said
+    assert "kinds: Namespace, " in said
+    assert ("asks for nothing of it" in said) == (word == "queues")
+
+
+def test_help_names_every_system():
+    assert set(SYSTEMS) == set(WAVES)
+    assert ", ".join(SYSTEMS) in " ".join(call(render, "--help").stdout.split())
 
 
 def test_what_cannot_run_is_not_rendered(tmp_path, capsys):
