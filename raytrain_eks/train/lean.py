@@ -8,7 +8,8 @@ of the release that pyproject.toml pins.
 from typing import Any
 
 from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.callbacks import DatasetsCallback, PlacementGroupCleanerCallback
+from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
 UNNEEDED = {
     DatasetsCallback: "an actor that splits Ray Data sets between workers; ours read the prepared rows themselves",

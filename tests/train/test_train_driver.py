@@ -75,6 +75,7 @@ def test_a_job_that_may_shrink_is_an_elastic_one_for_ray(asked, expected, monkey
 @pytest.mark.slow
 def test_ray_train_starts_no_actor_that_a_run_does_not_use(monkeypatch):
     from ray.train.torch import TorchTrainer
+
     from raytrain_eks.train.lean import UNNEEDED
 
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
