@@ -52,7 +52,17 @@ def refuse_what_cannot_run(
     from raytrain_eks.lint import lint_objects
     from raytrain_eks.lint.of_cluster import settings
 
-    return _warnings(lint_objects(bundle.bodies, settings(plan)), consequence)
+    return [*_warnings(lint_objects(bundle.bodies, settings(plan)), consequence), *_examples(plan)]
+
+
+def _examples(plan: "ClusterPlan") -> "Iterator[str]":
+    """Lines of the file that still have the mark of `init`: an example, which no AWS account has."""
+    from raytrain_eks.spec.first_cluster import FILL, to_fill_in
+
+    file = plan.document.file if plan.document is not None else ""
+    if file and Path(file).is_file():
+        for number, key in to_fill_in(Path(file).read_text(encoding="utf-8", errors="replace")):
+            yield f"{file}:{number}: {key} is an example still: write yours, and take `# {FILL}` away"
 
 
 def refuse_findings(documents: "list[Document]", consequence: str) -> list[str]:

@@ -56,14 +56,16 @@ def command(file: str, only: tuple[str, ...], output: str, split: str | None, gi
     if values:
         click.echo(_values(plan, output), nl=False)
     elif gitops:
-        files, own = _gitops_files(plan, bundle)
-        _say(_write(Path(gitops), files, own), gitops)
+        _say(_write(Path(gitops), *_gitops_files(plan, bundle)), gitops)
     elif split:
         _say(_write(Path(split), _split_files(chosen, output)), split)
     else:
         click.echo(_text(chosen, output), nl=False)
-    for line in [*warnings, *(f"note: {note}" for note in bundle.notes)]:
+    notes = _notes_of_values(plan) if values else bundle.notes
+    for line in [*warnings, *(f"note: {note}" for note in notes)]:
         click.echo(line, err=True)
+    if gitops:
+        click.echo(_delivery(plan, gitops), err=True)
 
 
 def _chosen(bundle: "Bundle", only: tuple[str, ...]) -> "Bundle":
@@ -103,11 +105,17 @@ def _values(plan: "ClusterPlan", output: str) -> str:
 
     if plan.cluster.jupyterhub is None:
         fix = "for example `jupyterhub: {image: registry/notebook:tag}`"
-        raise SpecError(
-            [Problem(path="jupyterhub", rule="is needed: the file has no hub to write values for", fix=fix)]
-        )
+        why = "is needed: the file has no hub to write values for"
+        raise SpecError([Problem(path="jupyterhub", rule=why, fix=fix, file=_file(plan))])
     found = jupyterhub_values.values(plan)
     return text.yaml([found]) if output == "yaml" else json.dumps(found, indent=2) + "\n"
+
+
+def _notes_of_values(plan: "ClusterPlan") -> tuple[str, ...]:
+    """The hub's own: the others are about objects, which are not written."""
+    from raytrain_eks.manifests import jupyterhub
+
+    return tuple(jupyterhub.notes(plan))
 
 
 def _split_files(bundle: "Bundle", output: str) -> dict[str, str]:
@@ -120,6 +128,10 @@ def _split_files(bundle: "Bundle", output: str) -> dict[str, str]:
     }
 
 
+def _file(plan: "ClusterPlan") -> str | None:
+    return plan.document.file if plan.document is not None else None
+
+
 def _gitops_files(plan: "ClusterPlan", bundle: "Bundle") -> tuple[dict[str, str], str]:
     """The repository's files, and the cluster's own folder in it."""
     from raytrain_eks.manifests import argo
@@ -127,8 +139,22 @@ def _gitops_files(plan: "ClusterPlan", bundle: "Bundle") -> tuple[dict[str, str]
 
     if plan.cluster.gitops is None:
         fix = "for example `gitops: {repository: https://github.com/me/clusters}`"
-        raise SpecError([Problem(path="gitops", rule="is needed to know the repository that Argo CD follows", fix=fix)])
+        why = "is needed to know the repository that Argo CD follows"
+        raise SpecError([Problem(path="gitops", rule=why, fix=fix, file=_file(plan))])
     return argo.files(plan, bundle, plan.cluster.gitops), argo.folder(plan, plan.cluster.gitops)
+
+
+def _delivery(plan: "ClusterPlan", folder: str) -> str:
+    """What makes Argo CD follow the files."""
+    from raytrain_eks.manifests import argo
+
+    gitops = plan.cluster.gitops
+    assert gitops is not None, "there are files only with it"
+    place = Path(folder, f"{argo.folder(plan, gitops)}.application.yaml")
+    return (
+        f"next: bring {folder} to the branch {gitops.revision} of {gitops.repository}; "
+        f"then, once: kubectl apply --server-side -f {place}"
+    )
 
 
 def _write(folder: Path, files: dict[str, str], own: str = ".") -> list[Path]:

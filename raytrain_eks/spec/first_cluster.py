@@ -183,8 +183,8 @@ class FirstCluster:
             return
         kind = f"instance: {text(self.instance, flow=False)}" if self.instance else f"gpus: {self.gpus}"
         yield from ["  - name: main", line(f"    {kind}", "CPU and memory are what fits")]
-        fixed = "a fixed number: Kueue admits all or none"
-        yield line(f"    {count}", fixed if self.queue == "kueue" else "with `min: 0` none while nobody trains")
+        why = "or {min: 0, max: 16}: as jobs need them" if low == high else "as jobs need them"
+        yield line(f"    {count}", "a fixed number: Kueue admits all or none" if self.queue == "kueue" else why)
         if self.capacity in ("reserved", "capacity-block") or self.reservations or self.ends:
             yield from self._reserved()
         elif self.provisioner != "none":

@@ -157,9 +157,31 @@ def test_kustomize_builds_the_repository_to_the_same_objects(tmp_path):
     }
 
 
+def test_a_value_that_init_marked_is_told_until_the_mark_goes(tmp_path):
+    file = tmp_path / "cluster.yaml"
+    text = (ROOT / "cluster_specs" / "g6e-small.yaml").read_text()
+    file.write_text(text.replace("name: g6e-small", "name: g6e-small # FILL IN: yours"))
+    said = f"{file}:3: name is an example still: write yours, and take `# FILL IN` away\n"
+    assert said in call(render, file).stderr
+    file.write_text(text)
+    assert "example still" not in call(render, file).stderr
+
+
+def test_gitops_says_what_makes_argo_cd_follow(tmp_path):
+    said = call(render, A100, "--gitops", tmp_path / "repository").stderr.splitlines()[-1]
+    assert said.endswith(f"kubectl apply --server-side -f {tmp_path}/repository/clusters/gpu-a100.application.yaml")
+
+
+def test_values_are_told_of_with_the_hubs_notes_alone():
+    said = call(render, ROOT / "cluster_specs" / "mixed.yaml", "--values").stderr
+    assert "note: JupyterHub: " in said
+    assert "EFA" not in said
+
+
 def test_gitops_without_a_repository_says_what_to_write(tmp_path, capsys):
     code, said = code_of(capsys, "render", KIND, "--gitops", tmp_path)
     assert code == 3
+    assert said.startswith(f"{KIND}  gitops\n")
     assert "gitops: {repository:" in said
 
 
