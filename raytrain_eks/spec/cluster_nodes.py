@@ -1,5 +1,6 @@
 """Where nodes come from: who creates them, under which contract with AWS, in which network and under which identity."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -30,6 +31,7 @@ Disk = Annotated[
         lambda text: not 20 * 2**30 <= quantity.parse(text) <= 64 * 2**40,
         "must lie between 20Gi, the size of EKS's images, and 64Ti, the most of a gp3 volume",
     ),
+    quantity.sized(lambda wanted: f"{min(max(math.ceil(wanted), 20), 64 * 1024)}Gi" if wanted else "200Gi"),
 ]
 EksName = Annotated[
     str, worded(re.compile(r"[0-9A-Za-z][\w-]{0,99}\Z").match, "an EKS cluster's name has letters, digits, - and _")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, PositiveInt
@@ -64,6 +64,19 @@ BucketUrl = Annotated[
 ]
 
 
+def lustre_size(wanted: Decimal, deployment: str = "PERSISTENT_2") -> int:
+    """GiB of the smallest legal file system that holds `wanted` GiB: 1200, 2400, then multiples of 2400 (3600 for
+    SCRATCH_1). Of more than Kubernetes can write the largest."""
+    if wanted <= 2400:
+        return 1200 if wanted <= 1200 else 2400
+    step = 3600 if deployment == "SCRATCH_1" else 2400
+    most = quantity.MOST // 2**30 // step * step
+    return min(-(-int(wanted.to_integral_value(ROUND_CEILING)) // step) * step, most)
+
+
+LustreSize = Annotated[Memory, quantity.sized(lambda wanted: f"{lustre_size(wanted)}Gi")]
+
+
 class FsxLustre(Model):
     """Amazon FSx for Lustre: a parallel file system in one zone. Without `filesystem` the CSI driver creates it."""
 
@@ -73,7 +86,7 @@ class FsxLustre(Model):
     mount: MountPath = "/shared"
     """Where every pod sees it."""
 
-    size: Memory = "1200Gi"
+    size: LustreSize = "1200Gi"
     """Its capacity: 1200Gi, 2400Gi, and from there in steps of 2400Gi (3600Gi for SCRATCH_1)."""
 
     deployment: Literal["PERSISTENT_2", "PERSISTENT_1", "SCRATCH_2", "SCRATCH_1"] = "PERSISTENT_2"
@@ -117,10 +130,9 @@ class FsxLustre(Model):
     def legal_for_deployment(self) -> Iterator[Problem]:
         gib = quantity.parse(self.size) / GIBI
         step = 3600 if self.deployment == "SCRATCH_1" else 2400
-        if self.filesystem is None and gib not in (1200, 2400) and (gib % step or gib <= 0):
-            above = max(int(gib // step) * step, 0) + step
+        if self.filesystem is None and gib != lustre_size(gib, self.deployment):
             why = f"{self.deployment} comes in 1200Gi, 2400Gi and multiples of {step}Gi"
-            yield Problem(path="size", rule=why, fix=f"write {1200 if gib < 1200 else above}Gi")
+            yield Problem(path="size", rule=why, fix=f"write {lustre_size(gib, self.deployment)}Gi")
         legal = THROUGHPUT[self.deployment]
         if self.throughput is not None and self.throughput not in legal:
             words = ", ".join(map(str, legal)) or "none: it comes with its own"

@@ -22,6 +22,7 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGT]?)\Z")
 _INTERVAL = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)\Z")
 _CPU = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)m?")
+_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST = 40
 """Characters of a number with its unit; Kubernetes' largest, 2^63 - 1, has 19 digits."""
@@ -60,15 +61,44 @@ def _memory(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a memory quantity, such as 64Gi")
     text = str(value).strip()
-    if re.fullmatch(r"[0-9.]+([eE][+-]?[0-9]+)?", text):
-        number = "64" if "e" in text.lower() else text.rstrip("0").rstrip(".") if "." in text else text
-        raise ValueError(f"memory needs a unit, a bare number would be bytes: write {number}Gi or {number}Mi")
+    if re.fullmatch(rf"{_NUMBER}([eE][+-]?[0-9]+)?", text) and re.search("[1-9]", text):
+        meant = _with_unit(text, "Gi", "Mi") or "64Gi or 64Mi"
+        raise ValueError(f"memory needs a unit, a bare number would be bytes: write {meant}")
     if text.endswith("m"):
-        raise ValueError(f"`m` is one thousandth of a byte here: write {text[:-1]}Mi")
+        raise ValueError(f"`m` is one thousandth of a byte here: write {_with_unit(text[:-1], 'Mi') or '512Mi'}")
     amount = _parsed(text, "must be a memory quantity, such as 64Gi, 512Mi or 200G")
     if not 0 < amount <= MOST or amount != int(amount):
         raise ValueError("must be a positive whole number of bytes, such as 64Gi")
     return text
+
+
+def _with_unit(number: str, *units: str) -> str | None:
+    """What a number without a unit may have meant, of the amounts that a memory can have; None where none is."""
+    bare = number.rstrip("0").rstrip(".") if "." in number else number
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", bare):
+        return None
+    amounts = {f"{bare}{unit}": _EXACT.multiply(Decimal(bare), _SUFFIX[unit]) for unit in units}
+    legal = [text for text, amount in amounts.items() if 0 < amount <= MOST and amount == int(amount)]
+    return " or ".join(legal) or None
+
+
+def sized(near: Callable[[Decimal], str]) -> Any:
+    """A validator in front of a `Memory` that does not take every amount: to a number without a unit, and to zero,
+    `near` tells the legal amount for so many GiB."""
+
+    def check(value: object) -> object:
+        text = str(value).strip()
+        bare = isinstance(value, str | int | float) and not isinstance(value, bool) and text[-1:] in "0123456789."
+        try:
+            amount = parse(text) if text else None
+        except ValueError:
+            amount = None
+        if amount is not None and (bare or amount == 0):
+            what = "memory needs a unit, a bare number would be bytes" if amount else "must be more than nothing"
+            raise ValueError(f"{what}: write {near(min(max(amount, Decimal(0)), Decimal(10**9)))}")
+        return value
+
+    return BeforeValidator(check, json_schema_input_type=_MEMORY)
 
 
 def _parsed(value: str | int | float, rule: str) -> Decimal:
@@ -99,7 +129,8 @@ def count(value: object) -> int:
     number = _EXACT.multiply(Decimal(match.group(1)), _SUFFIX[match.group(2)]) if match else Decimal(0)
     if number != int(number) or not 1 <= number <= MOST:
         bare = text.replace("_", "").replace(",", "")
-        raise ValueError(f"{rule}: write {bare}" if bare != text and _COUNT.match(bare) else rule)
+        legal = bare != text and _COUNT.match(bare) and re.search("[1-9]", bare) and len(bare) < 19
+        raise ValueError(f"{rule}: write {bare}" if legal and "." not in bare else rule)
     return int(number)
 
 
@@ -178,7 +209,6 @@ def _text(pattern: str, *examples: str) -> Any:
     return Annotated[str, Field(pattern=pattern, examples=list(examples))]
 
 
-_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _SHARE = _text(rf"^{_NUMBER}\s*%$", "3%", "0.5%")
 _DURATION = _text(r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$", "30s", "15m", "2h", "1d")
 _STEPS_OR_DURATION = _text(r"^[0-9]+((\.[0-9]+)?(ms|s|m|h|d))?$", "500", "15m")

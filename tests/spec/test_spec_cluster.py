@@ -133,6 +133,18 @@ def test_a_word_stands_for_a_mapping(path, short, long):
         ("queue", {"kind": "volcano", "name": "default"}, "queue.name", "create: false"),
         ("queue", {"kind": "kueue", "name": "q", "borrow_nodes": 1}, "queue.borrow_nodes", "cohort"),
         ("storage", {"shared": {"kind": "fsx-lustre", "size": "1000Gi"}}, "storage.shared.size", "1200Gi"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "size": 0}}, "storage.shared.size", "write 1200Gi"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "size": "0Gi"}}, "storage.shared.size", "write 1200Gi"),
+        ("storage", {"shared": {"kind": "fsx-lustre", "size": 5000}}, "storage.shared.size", "write 7200Gi"),
+        (
+            "storage",
+            {"models": {"kind": "efs", "filesystem": "fs-0123456789abcdef0", "size": 0}},
+            "storage.models.size",
+            "such as 64Gi",
+        ),
+        ("storage", {"scratch": {"size": "0"}}, "storage.scratch.size", "such as 64Gi"),
+        ("provisioner", {"disk": 0}, "provisioner.disk", "write 200Gi"),
+        ("provisioner", {"disk": 5}, "provisioner.disk", "write 20Gi"),
         ("storage", {"shared": {"kind": "fsx-lustre", "size": "5000Gi"}}, "storage.shared.size", "7200Gi"),
         (
             "storage",

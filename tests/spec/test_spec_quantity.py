@@ -1,5 +1,6 @@
 """Quantities, counts, shares and durations."""
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from raytrain_eks.spec import quantity
+from raytrain_eks.spec.cluster_nodes import Disk
+from raytrain_eks.spec.cluster_storage import LustreSize
 from raytrain_eks.spec.quantity import Canonical, Count, Cpu, Interval, Memory, Share, StepsOrShare
 
 
@@ -42,6 +45,12 @@ def test_what_is_no_quantity_is_refused_at_once(text):
         (Memory, 64, "needs a unit, a bare number would be bytes: write 64Gi or 64Mi"),
         (Memory, "64", "write 64Gi or 64Mi"),
         (Memory, 1e30, "needs a unit"),
+        (Memory, 0, "must be a positive whole number of bytes, such as 64Gi"),
+        (Memory, "0.0", "must be a positive whole number of bytes, such as 64Gi"),
+        (Memory, "0m", "write 512Mi"),
+        (Memory, "1..2", "must be a memory quantity, such as 64Gi"),
+        (Memory, 10**13, "write 64Gi or 64Mi"),
+        (Count, "0_0", "positive whole number, such as 4096"),
         (Memory, "128m", "`m` is one thousandth of a byte here: write 128Mi"),
         (Memory, "0Gi", "positive"),
         (Memory, "1.3Ki", "whole number of bytes"),
@@ -121,3 +130,22 @@ def test_any_value_is_read_or_refused_with_a_rule(value):
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("15m", 900), ("2h", 7200), ("1d", 86400), ("500ms", 0.5)])
 def test_durations_in_seconds(text, seconds):
     assert quantity.seconds(text) == seconds
+
+
+NUMBERS = st.one_of(
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.from_regex(r"[-+]?[0-9]{0,8}[._,]?[0-9]{0,4}([eE][+-]?[0-9]{1,3})?(m|Gi|Ki)?", fullmatch=True),
+)
+
+
+@given(NUMBERS)
+def test_what_a_message_tells_to_write_is_legal(value):
+    """For a memory, a file system's size, a disk and a count alike: no proposal is refused in its turn."""
+    for kind in (Memory, Count, LustreSize, Disk):
+        reader = TypeAdapter(kind)
+        try:
+            reader.validate_python(value)
+        except ValidationError as error:
+            for proposed in re.findall(r"(?:write|or) ([0-9][0-9.a-zA-Z]*)", error.errors()[0]["msg"]):
+                reader.validate_python(proposed)

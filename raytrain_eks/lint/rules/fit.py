@@ -233,7 +233,8 @@ def _quantity_problem(name: str, value: object) -> tuple[str, str] | None:
     if parsed is None:
         return f"{name}: {shown or 'nothing'} is no Kubernetes quantity", "write for example 500m, 4, 1.5Gi or 200G"
     if name == "memory" and shown.endswith("m"):
-        return f"memory: {shown} is thousandths of a byte", f"write {shown[:-1]}Mi"
+        meant = "512Mi" if parsed <= 0 else f"{shown[:-1]}Mi"
+        return f"memory: {shown} is thousandths of a byte", f"write {meant}"
     if name == "memory" and parsed < _MIB and parsed > 0:
         number = shown.rstrip("kKi") if shown.rstrip("kKi").replace(".", "").isdigit() else "64"
         return f"memory: {shown} is {parsed.normalize():f} bytes", f"write a larger unit: {number}Gi or {number}Mi"
