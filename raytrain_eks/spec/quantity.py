@@ -64,7 +64,7 @@ def _memory(value: object) -> str:
     if re.fullmatch(rf"{_NUMBER}([eE][+-]?[0-9]+)?", text) and re.search("[1-9]", text):
         meant = _with_unit(text, "Gi", "Mi") or "64Gi or 64Mi"
         raise ValueError(f"memory needs a unit, a bare number would be bytes: write {meant}")
-    if text.endswith("m"):
+    if re.fullmatch(rf"[+-]?{_NUMBER}m", text):
         raise ValueError(f"`m` is one thousandth of a byte here: write {_with_unit(text[:-1], 'Mi') or '512Mi'}")
     amount = _parsed(text, "must be a memory quantity, such as 64Gi, 512Mi or 200G")
     if not 0 < amount <= MOST or amount != int(amount):
@@ -88,13 +88,14 @@ def sized(near: Callable[[Decimal], str]) -> Any:
 
     def check(value: object) -> object:
         text = str(value).strip()
-        bare = isinstance(value, str | int | float) and not isinstance(value, bool) and text[-1:] in "0123456789."
+        bare = isinstance(value, str | int | float) and not isinstance(value, bool) and text[-1:] in "0123456789.m"
         try:
-            amount = parse(text) if text else None
+            amount = parse(text.removesuffix("m")) if text else None
         except ValueError:
             amount = None
         if amount is not None and (bare or amount == 0):
             what = "memory needs a unit, a bare number would be bytes" if amount else "must be more than nothing"
+            what = "`m` is one thousandth of a byte here" if amount and text.endswith("m") else what
             raise ValueError(f"{what}: write {near(min(max(amount, Decimal(0)), Decimal(10**9)))}")
         return value
 
