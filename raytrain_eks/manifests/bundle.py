@@ -18,6 +18,7 @@ from raytrain_eks.manifests import (
     storage,
 )
 from raytrain_eks.manifests.object import Body, Object, at, children
+from raytrain_eks.plan import versions
 from raytrain_eks.plan.cluster import ClusterPlan
 
 WAVES = {"ground": 0, "karpenter": 1, "nodegroups": 1, "plugins": 1, "storage": 2, "queues": 3}
@@ -64,7 +65,7 @@ def build(plan: ClusterPlan) -> Bundle:
     for system in (mpi, slurm):
         objects += system.objects(plan)
         notes += system.notes(plan)
-    notes += efa.notes(plan)
+    notes += [*efa.notes(plan), *versions.notes(plan.cluster)]
     names = [*external.declared(plan.cluster), *storage.awaited(plan)]
     return Bundle(tuple(external.marked(each, names) for each in objects), tuple(notes))
 

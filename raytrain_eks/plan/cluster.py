@@ -11,7 +11,7 @@ from decimal import Decimal
 from raytrain_eks import catalog
 from raytrain_eks.catalog import Instance
 from raytrain_eks.plan import devices as device
-from raytrain_eks.plan import fit, network, notebooks, placement, reservations
+from raytrain_eks.plan import fit, network, notebooks, placement, reservations, versions
 from raytrain_eks.plan.devices import Devices
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.check import located
@@ -120,6 +120,7 @@ def resolve(cluster: Cluster, *, document: Document | None = None) -> ClusterPla
     head = _head(cluster, problems)
     groups = [_group(cluster, index, problems) for index in range(len(cluster.workers))]
     found = [group for group in groups if group is not None]
+    problems += versions.problems(cluster)
     problems += placement.zone_problems(cluster, {group.name: group.devices.efa for group in found})
     problems += network.problems(cluster, efa=any(group.devices.efa for group in found))
     problems += reservations.problems(cluster)
