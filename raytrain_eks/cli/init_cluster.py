@@ -23,7 +23,7 @@ VOLUMES = {
 """Kind of the shared folder, as the file has it -> the options that are of it."""
 _OF_VOLUMES = tuple(dict.fromkeys(option for options in VOLUMES.values() for option in options))
 CAPACITIES = ("on-demand", "spot", "reserved", "capacity-block")
-_OF_MADE_NODES = ("capacity", "reservation", "ends", "efa", "role", "provisioner")
+_OF_MADE_NODES = ("capacity", "reservation", "ends", "role")
 SECTIONS = {
     "The cluster": ("name", "namespace", "region", "zone", "eks", "kubernetes", "image"),
     "Its workers": ("instance", "gpus", "existing_nodes", "nodes", "capacity", "reservation", "ends", "efa"),
@@ -71,7 +71,7 @@ kind on a laptop:
 @click.option("--efa", type=click.Choice(["auto", "required", "none"]), help="Default: auto, where the type has it.")
 @click.option("--provisioner", type=click.Choice(["karpenter", "managed", "none"]), help="Default: karpenter.")
 @click.option("--role", metavar="ROLE", help="The nodes' IAM role: a name for karpenter, an ARN for managed.")
-@click.option("--subnet", metavar="ID", help="Of managed nodes, or of a new FSx file system.")
+@click.option("--subnet", metavar="ID", help="Of a new FSx file system, else of the nodes. Default: found by tags.")
 @click.option("--security-group", multiple=True, metavar="ID", help="Of the same; can be repeated.")
 @click.option("--storage", type=click.Choice(list(VOLUMES)), help="What the folder is that all pods share.")
 @click.option("--filesystem", metavar="ID", help="An existing FSx or EFS file system. FSx without it: a new one.")
@@ -91,13 +91,15 @@ def command(file: str | None, force: bool, yes: bool, existing_nodes: bool, **gi
 
     asking = may_ask(yes)
     if existing_nodes:
-        _refuse(given, _OF_MADE_NODES, "is of nodes that are made, not of --existing-nodes")
-        given["provisioner"] = "none"
+        _refuse(given, ("efa", "provisioner"), "is of nodes that are made, not of --existing-nodes")
     answers = _workers(given, existing_nodes, asking)
     answers = _shared_folder(answers, asking)
+    _refuse_what_has_no_place(answers)
     found = _instance(answers)
     answers = _placed(answers, found, asking)
     answers = answered(answers, _around(), asking, _field)
+    if not answers["queue"]:
+        _refuse(answers, ("queue_name",), "is of a queue: say which kind by --queue")
     if answers["queue"] == "kueue":
         answers["nodes"] = (answers["nodes"][1],) * 2  # Kueue admits a fixed number of pods
     target = place_for(file, answers["name"], "cluster_specs")
@@ -161,6 +163,20 @@ def _shared_folder(answers: dict[str, Any], asking: bool) -> dict[str, Any]:
     return answers
 
 
+def _makes_lustre(answers: Mapping[str, Any]) -> bool:
+    return answers["storage"] == "fsx-lustre" and not (answers["filesystem"] or answers["mount_name"])
+
+
+def _refuse_what_has_no_place(answers: Mapping[str, Any]) -> None:
+    """Usage errors for options that the file, as it will be, would have to forget."""
+    if answers["provisioner"] == "none":
+        _refuse(answers, _OF_MADE_NODES, "is of nodes that are made, and these exist already")
+        if not _makes_lustre(answers):
+            _refuse(answers, ("subnet", "security_group"), "is of nodes that are made, or of a new FSx file system")
+    if answers["filesystem"] or answers["mount_name"]:
+        _refuse(answers, ("throughput",), "is of a new file system, and this one exists")
+
+
 def _instance(answers: dict[str, Any]) -> "Instance | None":
     """The type of the nodes; None when they exist already, or the type is not known, which is said later."""
     from raytrain_eks import catalog
@@ -177,10 +193,9 @@ def _instance(answers: dict[str, Any]) -> "Instance | None":
 def _placed(answers: dict[str, Any], found: "Instance | None", asking: bool) -> dict[str, Any]:
     """EKS cluster, zone and image. Raises a usage error for a zone that is needed, not said, and not asked for."""
     needed = {}
-    made = answers["storage"] == "fsx-lustre" and not (answers["filesystem"] or answers["mount_name"])
     if found is not None and found.efa and found.accelerators and answers["nodes"][1] > 1 and answers["efa"] != "none":
         needed["zone"] = "EFA works within one availability zone"
-    elif made:
+    elif _makes_lustre(answers):
         needed["zone"] = "a new FSx for Lustre lies in one availability zone"
     if "zone" in needed and not answers["zone"] and not asking:
         raise click.UsageError(f"{needed['zone']}: add --zone, such as {answers['region']}a")

@@ -46,6 +46,11 @@ class FirstStorage:
     """Of the claim or the storage class."""
     mount: str = "/shared"
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is a file system that the file makes, in a subnet of its own."""
+        return self.kind == "fsx-lustre" and self.filesystem is None and self.mount_name is None
+
     def lines(self, subnet: str | None, groups: tuple[str, ...], *, network: bool) -> list[str]:
         """The key `storage`. `network`: the file says subnets and security groups for all of it."""
         body = {
@@ -63,7 +68,7 @@ class FirstStorage:
         ]
 
     def _fsx(self, subnet: str | None, groups: tuple[str, ...], *, network: bool) -> Iterator[str]:
-        if self.filesystem is not None or self.mount_name is not None:
+        if not self.is_new:
             yield _given("    filesystem", self.filesystem, FILESYSTEM, "aws fsx describe-file-systems shows both")
             yield _given("    mount_name", self.mount_name, MOUNT_NAME, "LustreConfiguration.MountName of the same")
             yield line(f"    size: {text(self.size or '1200Gi', flow=False)}", "as large as it is")
@@ -118,7 +123,7 @@ class FirstCluster:
     """The nodes' IAM role."""
     subnet: str | None = None
     security_groups: tuple[str, ...] = ()
-    """Both of managed node groups, or of a new file system."""
+    """Both of a new FSx for Lustre, else of the nodes."""
     storage: FirstStorage | None = None
     queue: str | None = None
     queue_name: str = "training"
@@ -143,7 +148,7 @@ class FirstCluster:
         if self.zone:
             lines.append(line(f"zone: {text(self.zone, flow=False)}", "EFA and FSx for Lustre stay within one"))
         lines += [line(f'kubernetes: "{self.kubernetes}"', "the EKS cluster's version"), *self._ray(), self._head()]
-        lines += ["workers:", *self._group(), *self._provisioner()]
+        lines += ["workers:", *self._group(), *self._provisioner(), *self._network()]
         if self.storage:
             network = self.provisioner == "managed"
             lines += self.storage.lines(self.subnet, self.security_groups, network=network)
@@ -208,10 +213,19 @@ class FirstCluster:
         elif self.provisioner == "managed":
             yield from ["provisioner:", line("  kind: managed", "EKS managed node groups")]
             yield _given("  role", self.role, ROLE, "the nodes' IAM role")
-            subnets = f"{{ids: [{text(self.subnet, flow=True)}]}}" if self.subnet else None
-            groups = f"{{ids: {_list(self.security_groups)}}}" if self.security_groups else None
-            yield "network:"
+
+    def _network(self) -> Iterator[str]:
+        """Of the nodes. Karpenter finds by tags what nobody said; managed node groups take ids only."""
+        subnets = f"{{ids: [{text(self.subnet, flow=True)}]}}" if self.subnet else None
+        groups = f"{{ids: {_list(self.security_groups)}}}" if self.security_groups else None
+        managed = self.provisioner == "managed"
+        apart = self.storage is not None and self.storage.is_new and not managed
+        if apart or not (managed or subnets or groups):
+            return
+        yield "network:"
+        if managed or subnets:
             yield _given("  subnets", subnets, f"{{ids: [{SUBNET}]}}", _IN_ZONE, plain=True)
+        if managed or groups:
             why = "EFA needs one that allows itself all traffic"
             yield _given("  security_groups", groups, f"{{ids: [{GROUP}]}}", why, plain=True)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from raytrain_eks.cli.init_cluster import SECTIONS, VOLUMES, checked, command
 from raytrain_eks.spec.cluster import Cluster
 from raytrain_eks.spec.first_cluster import FILL, to_fill_in
+from raytrain_eks.spec.problem import SpecError
 
 PLACES = {
     "--filesystem": "filesystem",
@@ -79,6 +80,8 @@ def test_a_small_one_for_argo_cd():
             "cr-0a1b2c3d",
         ),
         (["--role", "nodes"], "provisioner.role", "nodes"),
+        (["--subnet", "subnet-0a1b2c3d"], "network.subnets.ids.0", "subnet-0a1b2c3d"),
+        (["--security-group", "sg-0a1b2c3d"], "network.security_groups.ids.0", "sg-0a1b2c3d"),
         (["--storage", "fsx-lustre", "--subnet", "subnet-0a1b2c3d"], "storage.shared.subnet", "subnet-0a1b2c3d"),
         (["--storage", "fsx-lustre", "--throughput", "250"], "storage.shared.throughput", 250),
         (["--storage", "fsx-lustre", "--bucket", "s3://bucket/x"], "storage.shared.bucket", "s3://bucket/x"),
@@ -143,6 +146,46 @@ def test_every_combination_is_valid_and_renders(nodes, storage, queue, hub, gito
     whole = re.sub(r"^# (storage:|service_account:.*|  shared:.*)$", r"\1", text, flags=re.MULTILINE)
     assert (whole == text) == (existing and storage is not None)
     checked(whole, "made.yaml")
+
+
+SAID = {
+    **VALUES,
+    "--namespace": "research",
+    "--eks": "elsewhere",
+    "--kubernetes": "1.35",
+    "--image": "r/image:7",
+    "--reservation": "cr-0a1b2c3d",
+    "--ends": "2031-12-24T11:30:00Z",
+    "--capacity": "capacity-block",
+    "--efa": "none",
+    "--role": "arn:aws:iam::210987654321:role/mine",
+    "--provisioner": "managed",
+    "--size": "2400Gi",
+    "--throughput": "250",
+    "--bucket": "s3://bucket/x",
+    "--mount": "/mine",
+    "--queue": "kueue",
+    "--queue-name": "mine",
+    "--jupyterhub": "r/hub:7",
+    "--gitops": "https://g.it/mine",
+    "--storage": "fsx-lustre",
+}
+
+
+@settings(max_examples=80)
+@given(
+    nodes=st.sampled_from([["--instance", "p5.48xlarge"], ["--existing-nodes"]]),
+    options=st.lists(st.sampled_from(sorted(SAID)), unique=True, max_size=5),
+)
+def test_what_is_said_is_written_or_refused_and_never_forgotten(nodes, options):
+    words = ["-", "--zone", "us-west-2c", *nodes, *(word for option in options for word in (option, SAID[option]))]
+    result = CliRunner().invoke(command, words)
+    if result.exit_code == 0:
+        text = re.sub(r" +# .*", "", result.stdout)
+        assert [option for option in options if SAID[option] not in text] == []
+    else:
+        assert isinstance(result.exception, SystemExit | SpecError)
+        assert result.stdout == ""
 
 
 def test_help_shows_every_option_once_and_its_examples_work():
