@@ -10,6 +10,7 @@ MODULES = (
     "rules.text",
     "rules.fit",
     "rules.placement",
+    "rules.architecture",
     "rules.references",
     "rules.versions",
     "rules.structure",

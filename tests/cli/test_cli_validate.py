@@ -189,6 +189,11 @@ def test_no_file_is_wrong_usage(capsys):
         ('ray: {version: "2.9.0"}', "token authentication needs Ray 2.52.0"),
         ("operator: {feature_gates: {RayCronJobs: true}}", "did you mean `RayCronJob`?"),
         ("provisioner: {ami: al2@latest}", "Amazon Linux 2 AMIs are for Kubernetes 1.32; the cluster is 1.33 (RT303)"),
+        ('kubernetes: "1.5"', "kubernetes = 1.5"),
+        (
+            "head: {instance: m7g.2xlarge}\nray: {image: 'rayproject/ray:2.60.0-py311-gpu'}",
+            "is built for amd64, and the pod's nodes are arm64: exec format error (RT110)",
+        ),
     ],
 )
 def test_a_cluster_file_is_as_valid_as_what_it_renders_to(capsys, here, tmp_path, line, words):
