@@ -28,16 +28,20 @@ command.add_command(init_cluster.command)
 @command.command("job", help=f"Write a training job. {where('jobs')}")
 @common
 @click.option("--model", metavar="NAME|FOLDER", help="A pretrained model; without it a small Llama from scratch.")
-@click.option("--data", metavar="PLACE", help="Training data: a folder, a file, s3://bucket/prefix.")
-@click.option("--format", type=click.Choice(["text", "jsonl", "parquet", "datasets"]), help="What the data is.")
-@click.option("--sequence-length", type=click.IntRange(8), help="Tokens of a sequence.")
-@click.option("--batch-tokens", metavar="COUNT", help="Tokens of the global batch: 4096, 4M.")
-@click.option("--learning-rate", metavar="RATE", help="The peak of the schedule: 3e-4.")
-@click.option("--steps", type=click.IntRange(1), help="Optimizer steps of the run.")
+@click.option(
+    "--data", metavar="PLACE", help="Training data: a folder, a file, s3://bucket/prefix. Default: Python's own source."
+)
+@click.option(
+    "--format", type=click.Choice(["text", "jsonl", "parquet", "datasets"]), help="What the data is. Default: text."
+)
+@click.option("--sequence-length", type=click.IntRange(8), metavar="N", help="Tokens of a sequence. Default: 256.")
+@click.option("--batch-tokens", metavar="COUNT", help="Tokens of the global batch: 4M. Default: 4096.")
+@click.option("--learning-rate", metavar="RATE", help="The peak of the schedule. Default: 3e-3, with --model 3e-5.")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Optimizer steps of the run. Default: 150.")
 @click.option("--cluster", metavar="FILE", help="The cluster file that it runs on; without it this machine.")
 @click.option("--group", metavar="NAME", help="The cluster's worker group.")
-@click.option("--nodes", type=click.IntRange(1), help="Nodes of that group.")
-@click.option("--engine", type=click.Choice(["torch", "deepspeed"]), help="What runs the steps.")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of that group.")
+@click.option("--engine", type=click.Choice(["torch", "deepspeed"]), help="What runs the steps. Default: torch.")
 def job(file: str | None, force: bool, yes: bool, **given: Any) -> None:
     from raytrain_eks.spec.first import FirstJob
     from raytrain_eks.spec.job import Job
@@ -63,7 +67,7 @@ def job(file: str | None, force: bool, yes: bool, **given: Any) -> None:
 @command.command("sweep", help=f"Write a sweep, many trials of one job. {where('jobs')}")
 @common
 @click.option("--job", "job_file", metavar="FILE", required=True, help="The job file whose trials it makes.")
-@click.option("--trials", type=click.IntRange(1), default=8, show_default=True, help="How many trials.")
+@click.option("--trials", type=click.IntRange(1), metavar="N", default=8, show_default=True, help="How many trials.")
 def sweep(file: str | None, force: bool, yes: bool, name: str | None, job_file: str, trials: int) -> None:
     from raytrain_eks.spec.first import FirstSweep
     from raytrain_eks.spec.load import load

@@ -33,13 +33,13 @@ SECTIONS = {
 }
 EXAMPLES = """\b
 H100 with FSx for Lustre, EFA and Kueue:
-  raytrain-eks init cluster --name h100 --gpus H100:8 --nodes 4 --zone us-west-2a --efa required
+  raytrain-eks init cluster --name h100 --gpus H100:8 --nodes 4 --zone us-west-2a --efa required \\
     --storage fsx-lustre --size 4800Gi --queue kueue
 Trainium2 with JupyterHub:
-  raytrain-eks init cluster --name trn2 --instance trn2.48xlarge --nodes 2 --zone us-west-2a
+  raytrain-eks init cluster --name trn2 --instance trn2.48xlarge --nodes 2 --zone us-west-2a \\
     --jupyterhub REGISTRY/HUB:TAG
 A small one, delivered by Argo CD (`render --gitops`):
-  raytrain-eks init cluster --name small --instance g6e.4xlarge --nodes 0:2
+  raytrain-eks init cluster --name small --instance g6e.4xlarge --nodes 0:2 \\
     --gitops https://github.com/ME/CLUSTERS
 kind on a laptop:
   raytrain-eks init cluster --name laptop --existing-nodes --nodes 1
@@ -77,7 +77,7 @@ kind on a laptop:
 @click.option("--filesystem", metavar="ID", help="An existing FSx or EFS file system. FSx without it: a new one.")
 @click.option("--mount-name", metavar="NAME", help="Of the existing FSx file system.")
 @click.option("--size", metavar="SIZE", help="How large: 4800Gi.")
-@click.option("--throughput", type=click.IntRange(1), help="MB/s for each TiB, of a new FSx file system.")
+@click.option("--throughput", type=click.IntRange(1), metavar="N", help="MB/s for each TiB, of a new FSx file system.")
 @click.option("--bucket", metavar="URL", help="s3://bucket/prefix whose objects appear in FSx for Lustre.")
 @click.option("--mount", metavar="PATH", help="Where pods see it. Default: /shared.")
 @click.option("--claim", metavar="NAME", help="The existing PersistentVolumeClaim.")

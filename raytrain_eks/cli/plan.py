@@ -185,13 +185,17 @@ def _time(told: "Forecast") -> list[dict[str, Any]]:
 
 
 def _of_cluster(plan: "ClusterPlan") -> list[dict[str, Any]]:
+    from raytrain_eks.spec.problem import counted
+
     rows = []
     for pod in plan.pods:
         kind = pod.instance.type if pod.instance is not None else "nodes that are there"
         span = ""
         if pod is not plan.head:
             group = plan.group(pod.name)
-            span = f", {group.min_nodes} to {group.max_nodes} nodes, {group.devices.pods_per_node} pods a node"
+            low, nodes = group.min_nodes, counted(group.max_nodes, "node")
+            many = nodes if low == group.max_nodes else f"{low} to {nodes}"
+            span = f", {many}, {counted(group.devices.pods_per_node, 'pod')} a node"
         rows.append(_row(pod.name, kind + span, pod.zone or ""))
         for name, amount in pod.resources.items():
             rows.append(_row(f"  {name}", amount, pod.why.get(REASONS.get(name, name), "")))

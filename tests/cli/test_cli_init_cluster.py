@@ -198,5 +198,5 @@ def test_help_shows_every_option_once_and_its_examples_work():
     examples = re.split(r"raytrain-eks init cluster", shown.partition("H100 with")[2])[1:]
     assert len(examples) == 4
     for example in examples:
-        words = re.split(r"\n  \S", example)[0].split()
+        words = re.split(r"\n  \S", example)[0].replace("\\\n", " ").split()
         assert "kind: Cluster" in made(*(word.lower() if "/" in word else word for word in words))
