@@ -8,8 +8,7 @@ import click
 import pytest
 
 from raytrain_eks.cli import bundles
-from raytrain_eks.cli.init_cluster import command as init_cluster
-from raytrain_eks.cli.main import VERBS
+from raytrain_eks.cli.main import VERBS, main
 from raytrain_eks.kube.doctor import examine, operators, storage
 from raytrain_eks.manifests import plugins
 from raytrain_eks.spec.check import single
@@ -74,11 +73,19 @@ def test_every_command_and_option_exists(readme):
         assert used <= known, f"{verb} {words}"
 
 
-def test_the_first_file_of_the_readme_is_written(readme, tmp_path, monkeypatch):
+def test_the_first_file_goes_the_way_that_the_readme_shows(readme, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (words,) = [words for words in words_of(readme) if words[:2] == ["init", "cluster"] and len(words) > 2]
-    init_cluster.main(words[2:], standalone_mode=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["llm.yaml"]
+    lines = [
+        words for words in words_of(readme) if "llm.yaml" in words or words[2:4] == ["--name", "llm"] or "out/" in words
+    ]
+    assert [words[0] for words in lines] == ["init", "validate", "plan", "render", "lint", "render", "render"]
+    for words in lines:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0, f"{words}: {capsys.readouterr().err}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["llm.yaml", "out", "repository"]
+    assert "out/" in (shown := capsys.readouterr()).out
+    assert "llm.yaml:22: subnet is an example still" in shown.err
 
 
 def test_prerequisites_name_all_that_doctor_looks_for(table):
