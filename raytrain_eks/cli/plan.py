@@ -85,6 +85,8 @@ def _plan_job(job: "Job", output: str) -> int:
         fitting = [other.written() for other, _ in alternatives(job, sizes, instance, world=world)]
     data = {"name": job.name, "fits": told.fits, "plan": rows, "alternatives": [each["engine"] for each in fitting]}
     out.write(output, data, table=lambda: _table(rows))
+    for idle in (row for row in rows if row["what"] == "idle workers"):
+        click.echo(f"{idle['value']} of {world} workers would idle: {idle['why']}", err=True)
     if told.fits is not False:
         return Outcome.DONE
     assert told.memory is not None
@@ -125,6 +127,7 @@ def _row(what: str, value: Any, why: str = "") -> dict[str, Any]:
 
 def _of_job(job: "Job", told: "Forecast", source: str) -> list[dict[str, Any]]:
     from raytrain_eks.plan.flops import CONVENTION
+    from raytrain_eks.spec.problem import counted
 
     mesh, split = told.mesh, told.split
     rows = []
@@ -136,6 +139,10 @@ def _of_job(job: "Job", told: "Forecast", source: str) -> list[dict[str, Any]]:
     if split.rows * mesh.data != job.global_sequences:
         empty = split.rows * mesh.data - job.global_sequences
         rows.append(_row("empty rows", empty, "the global batch is no multiple of the split"))
+    if (idle := mesh.data - job.global_sequences) > 0:
+        # Rows are dealt out one by one: with fewer than data ranks the rest computes on empty ones in every step.
+        why = f"{counted(job.global_sequences, 'sequence')} a step for {mesh.data} data ranks"
+        rows.append(_row("idle workers", idle * mesh.tensor, f"{why}: take a larger batch, or fewer workers"))
     if told.sizes is None:
         return [*rows, _row("model", None, source)]
     rows.append(_row("parameters", f"{told.sizes.parameters:,}", source))

@@ -1,6 +1,7 @@
 """`raytrain-eks plan`."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -87,3 +88,21 @@ def test_a_sweep_whose_job_is_missing_says_where(root, tmp_path, monkeypatch):
     )
     with pytest.raises(SpecError, match=r"sweep.yaml:\d+:\d+  job = no.yaml"):
         planned(str(file))
+
+
+@pytest.mark.parametrize(
+    ("count", "engine", "idle"),
+    [(8, "torch", None), (12, "torch", 4), (16, "torch, tensor: 2", None), (24, "torch, tensor: 2", 8)],
+)
+def test_workers_that_get_no_sequence_are_told(root, tmp_path, monkeypatch, count, engine, idle):
+    monkeypatch.chdir(root)
+    text = (root / "jobs" / "quickstart.yaml").read_text()
+    text = re.sub(r"(?m)^workers: .*$", f"workers: {{count: {count}}}", text)
+    text = re.sub(r"(?m)^batch: .*$", "batch: {sequences: 8}", text)
+    file = tmp_path / "job.yaml"
+    file.write_text(re.sub(r"(?m)^engine: .*\n", "", text) + f"engine: {{kind: {engine}}}\n")
+    code, out, err = planned(str(file), "-o", "json")
+    rows = {row["what"]: row["value"] for row in json.loads(out)["plan"]}
+    assert code == 0
+    assert rows.get("idle workers") == idle
+    assert (f"{idle} of {count} workers would idle: 8 sequences a step" in err) == (idle is not None)
