@@ -56,6 +56,19 @@ class ModelSource(Model):
             yield Problem(path="config.model_type", rule="a config needs the model's family", fix=fix)
 
     @rule
+    def _spelling(self) -> Iterator[Problem]:
+        from raytrain_eks.spec.config_fields import family_meant, misspelt
+
+        config = self.config or {}
+        family = config.get("model_type")
+        if isinstance(family, str) and (meant := family_meant(family)):
+            rule = f"no family of transformers is called so; did you mean `{meant}`?"
+            yield Problem(path="config.model_type", value=family, rule=rule)
+        for name, meant in misspelt(config, SIZES):
+            rule = f"no field of a {family} config, which would ignore it; did you mean `{meant}`?"
+            yield Problem(path=f"config.{name}", rule=rule)
+
+    @rule
     def _json(self) -> Iterator[Problem]:
         for path in _not_finite(self.config, "config"):
             yield Problem(path=path, rule="a config is JSON, which has no infinity and no NaN")
