@@ -17,6 +17,7 @@ MODULES = (
     "rules.objects",
     "rules.names",
     "rules.labels",
+    "rules.pod_types",
     "rules.network",
     "rules.training",
     "rules.ray_train",

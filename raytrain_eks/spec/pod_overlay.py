@@ -28,7 +28,8 @@ _WORDS = {"string": "text", "integer": "a whole number", "boolean": "true or fal
 
 
 @cache
-def _types() -> dict[str, dict[str, str]]:
+def fields_of() -> dict[str, dict[str, str]]:
+    """Type -> field -> entry of the table of a pod's fields; see `build_pod_fields` for how an entry reads."""
     table: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "pod_fields.json").read_text("utf-8"))
     return table
 
@@ -66,7 +67,7 @@ def _check(value: Any, entry: str, path: str) -> Iterator[Problem]:
     elif not isinstance(value, Mapping):
         yield Problem(path=path, value=_short(value), rule=f"a mapping with the fields of a {entry} is expected here")
     else:
-        fields = _types()[entry]
+        fields = fields_of()[entry]
         for key, item in value.items():
             if key == PATCH:
                 if item not in ("delete", "replace"):
@@ -110,7 +111,7 @@ def _short(value: Any) -> str:
 
 
 def _object(base: dict[str, Any], piece: Mapping[str, Any], type: str) -> dict[str, Any]:
-    fields = _types().get(type, {})
+    fields = fields_of().get(type, {})
     out = {} if piece.get(PATCH) == "replace" else dict(base)
     for key, value in piece.items():
         if key == PATCH:
@@ -124,7 +125,7 @@ def _object(base: dict[str, Any], piece: Mapping[str, Any], type: str) -> dict[s
 
 def _value(base: Any, piece: Any, entry: str) -> Any:
     if isinstance(piece, Mapping):
-        inner = entry if entry in _types() else ""
+        inner = entry if entry in fields_of() else ""
         return _object(dict(base) if isinstance(base, Mapping) else {}, piece, inner)
     if isinstance(piece, list | tuple):
         return _entries(base if isinstance(base, list) else [], piece, entry)
