@@ -11,6 +11,7 @@ from typing import Any
 from raytrain_eks.lint.bundle import Bundle, is_list, is_object
 from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.resource import Resource
+from raytrain_eks.lint.served import is_served
 from raytrain_eks.lint.tree import placeholder, text
 from raytrain_eks.spec.problem import shown
 from raytrain_eks.spec.source import Document, Path
@@ -115,6 +116,11 @@ def _no_objects(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
             around = [found for found in owners if fault.path[: len(found.base)] == found.base]
             on = around[0] if around else Resource(document)
             yield Hit(on=on, path=fault.path, reason=fault.reason, fix=fault.fix)
+    for resource in bundle.resources:
+        spec = resource.get("spec")
+        if spec is not None and not isinstance(spec, Mapping) and is_served(resource) and not placeholder(spec):
+            reason = f"spec is {_named(spec)}, and a mapping is expected"
+            yield Hit(on=resource, path=(*resource.base, "spec"), reason=reason, fix="write key: value below it")
 
 
 RULES = (

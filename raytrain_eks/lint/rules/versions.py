@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as File
 
-from raytrain_eks.lint.bundle import Bundle
+from raytrain_eks.lint.bundle import Bundle, is_list
 from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.resource import Resource
 from raytrain_eks.lint.tree import get, items, text
+from raytrain_eks.spec.config_fields import one_slip
 from raytrain_eks.spec.problem import nearest
 from raytrain_eks.spec.source import Path
 
 HERE = File(__file__).parent
+_CLOSED = ("apps", "batch", "rbac.authorization.k8s.io")
+"""Groups of Kubernetes itself whose kinds are all in the table."""
 _GONE = ("Provisioner", "Machine", "AWSNodeTemplate")
 """Kinds of Karpenter before 0.32, which went with their versions."""
 
@@ -67,16 +70,43 @@ def _retired_versions(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
 def _unknown_kinds(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for resource in bundle.resources:
         known = kinds().get(resource.group)
-        if known is None or resource.kind in known or _is_retired(resource):
+        if known is None or _is_retired(resource) or settings.has("kind", resource.kind):
             continue
-        if settings.has("kind", resource.kind):
+        if not resource.group:
+            yield from _core_kind(resource)
+            continue
+        if resource.kind in known or is_list(resource.data):
             continue
         current = [kind for kind, version in known.items() if version]
         guess = nearest(resource.kind, current)
         reason = f"no version of {resource.group} has ever had a kind {resource.kind}"
-        fix = f"did you mean {guess}? " if guess else ""
+        home = _homes(resource.kind)
+        fix = f"write apiVersion: {home}. " if home else f"did you mean {guess}? " if guess else ""
         fix += f"The kinds of {resource.group} are {', '.join(current)}"
         yield Hit(on=resource, path=(*resource.base, "kind"), reason=reason, fix=fix)
+
+
+def _core_kind(resource: Resource) -> Iterator[Hit]:
+    """A kind of an API version without a group that is another group's, or one slip away from one of the core's."""
+    core, kind, version = kinds()[""], resource.kind, resource.api_version
+    if is_list(resource.data) or (version == "v1" and kind in core):
+        return
+    home = "v1" if kind in core else _homes(kind)
+    near = [known for known in core if one_slip(kind, known)]
+    if home:
+        reason = f"{kind} is no kind of apiVersion {version}"
+        fix = f"write apiVersion: {home}"
+        yield Hit(on=resource, path=(*resource.base, "apiVersion"), reason=reason, fix=fix)
+    elif version == "v1" and len(near) == 1:
+        reason = f"no version of the core group has ever had a kind {kind}"
+        yield Hit(on=resource, path=(*resource.base, "kind"), reason=reason, fix=f"did you mean {near[0]}?")
+
+
+def _homes(kind: str) -> str:
+    """The groups and versions that have a kind, Kubernetes' own first; empty when none is known."""
+    found = [f"{group}/{of[kind]}" for group, of in kinds().items() if group and of.get(kind)]
+    own = [home for home in found if home.partition("/")[0] in _CLOSED]
+    return " or ".join(own or found)
 
 
 def _once(group: str) -> set[str]:
