@@ -17,6 +17,7 @@ _MIB, _GIB = Decimal(2**20), Decimal(2**30)
 _AUTOSCALER = {"cpu": Decimal("0.5"), "memory": 512 * _MIB}
 """What KubeRay gives the autoscaler beside the head when `autoscalerOptions.resources` is not set (common/pod.go)."""
 _MOST_CPUS = 2000
+_MOST_MEMORY = 32 * 2**40
 """More CPUs than any EC2 type has (u7in-32tb: 1,920)."""
 
 
@@ -238,6 +239,8 @@ def _quantity_problem(name: str, value: object) -> tuple[str, str] | None:
     if name == "memory" and parsed < _MIB and parsed > 0:
         number = shown.rstrip("kKi") if shown.rstrip("kKi").replace(".", "").isdigit() else "64"
         return f"memory: {shown} is {parsed.normalize():f} bytes", f"write a larger unit: {number}Gi or {number}Mi"
+    if name == "memory" and parsed > _MOST_MEMORY:
+        return f"memory: {shown}, and no instance type has more than 32Ti", "write what a node has, such as 64Gi"
     if name == "cpu" and parsed > _MOST_CPUS:
         return (
             f"cpu: {shown} is {shown} CPUs, and no instance type has as many",

@@ -115,11 +115,17 @@ def _in_pod(pod: Pod) -> Iterator[Hit]:
     for what, path, data in named:
         name = data.get("name")
         yield from _legal(pod.owner, name, _LABEL, (*path, "name"), f"the name of a {what}")
-        if isinstance(name, str) and name in seen[what]:
+        if name in (None, "") and pod.apart is None:
+            yield Hit(on=pod.owner, path=path, reason=f"a {what} has no name", fix="add name")
+        elif isinstance(name, str) and name in seen[what]:
             reason = f"two {what}s of the pod have the name {shown(name)}"
             yield Hit(on=pod.owner, path=(*path, "name"), reason=reason, fix="give each its own")
         seen[what].add(text(name))
     for container in pod.containers:
+        for index, variable in enumerate(items(container.data.get("env"))):
+            if isinstance(variable, Mapping) and variable.get("name") in (None, ""):
+                path = (*container.path, "env", index)
+                yield Hit(on=pod.owner, path=path, reason="a variable has no name", fix="add name")
         for index, port in enumerate(items(container.data.get("ports"))):
             path = (*container.path, "ports", index, "name")
             yield from _legal(pod.owner, get(port, "name"), _PORT, path, "the name of a port")

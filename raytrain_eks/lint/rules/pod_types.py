@@ -22,6 +22,8 @@ _OLD_BOOLEANS = {"y", "n", "yes", "no", "on", "off"}
 """Bare words that kubectl (YAML 1.1) reads as truth values."""
 _TEXTS: dict[str, type] = {"command": list, "args": list, "nodeSelector": Mapping}
 """What holds texts, and is looked at by RT010."""
+_PORTS = {"containerPort": 1, "hostPort": 0}
+"""The smallest number of a port; none on the host is written as 0."""
 _SHORTEST = 4
 Fault = tuple[Path, str, str]
 """Path inside the pod's spec, reason, fix."""
@@ -50,6 +52,8 @@ def _value(value: Any, entry: str, path: Path) -> Iterator[Fault]:
             yield path, f"{name} is {_named(value)}, and a mapping is expected", "write key: value below it"
     elif entry in fields_of():
         yield from _object(value, entry, path)
+    elif isinstance(name, str) and name in _PORTS and isinstance(value, int) and not _PORTS[name] <= value <= 65535:
+        yield path, f"{name} is {value}, and ports go from 1 to 65535", "write a port"
     elif not _fits(value, entry):
         expected = _EXPECTED.get(entry, "a quantity")
         yield path, f"{name} is {_named(value)}, and {expected} is expected", _fix(value, entry)
@@ -68,7 +72,7 @@ def _list(value: Any, inner: str, path: Path) -> Iterator[Fault]:
 
 def _object(value: Any, type: str, path: Path) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield path, f"{_named(value)} stands where the fields of a {type} are expected", "write key: value below it"
+        yield path, f"{_named(value)} stands where the fields of {type} are expected", "write key: value below it"
         return
     known = fields_of()[type]
     for key, item in value.items():
@@ -78,7 +82,7 @@ def _object(value: Any, type: str, path: Path) -> Iterator[Fault]:
             continue
         near = [name for name in known if len(key) >= _SHORTEST and name not in value and one_slip(key, name)]
         if len(near) == 1:
-            yield (*path, key), f"a {type} has no field {shown(key)}", f"did you mean {near[0]}?"
+            yield (*path, key), f"{type} has no field {shown(key)}", f"did you mean {near[0]}?"
 
 
 def _fits(value: Any, entry: str) -> bool:
@@ -113,7 +117,7 @@ RULES = (
     Rule(
         id="RT310",
         severity="error",
-        title="A pod's field of another type or name",
+        title="A pod's field of another type, range or name",
         why="The API server decodes each field into its type and refuses the object that holds another one (`cannot "
         "unmarshal string into Go struct field`). A field that it does not know is refused or dropped: what it was "
         "meant to ask for does not happen.",

@@ -122,6 +122,8 @@ def _identity(resource: Resource) -> Iterator[Hit]:
 
 
 def _selector(resource: Resource) -> Iterator[Hit]:
+    if not isinstance(resource.get("spec", default={}), dict):
+        return
     spec = (*resource.base, "spec")
     wanted = mapping(resource.get("spec", "selector", "matchLabels"))
     labels = mapping(resource.get("spec", "template", "metadata", "labels"))
