@@ -20,6 +20,7 @@ from raytrain_eks.spec.job import Job
 from raytrain_eks.spec.load import load
 from raytrain_eks.spec.problem import Problem, SpecError
 from raytrain_eks.train import loggers
+from raytrain_eks.train.accepted import check_model
 from raytrain_eks.train.control import clear, refusal, request_stop
 from raytrain_eks.train.trainer import Planned
 
@@ -148,9 +149,7 @@ class Driver:
             say(f"{self.job.name} is already complete, {done} steps: {self.run.url}")
             say("to extend it, raise `stop`; for a new run, give the file another `name`")
             return 0
-        from raytrain_eks.train.model import model_config
-
-        model_config(self.job, prepared.tokenizer())
+        check_model(self.job, prepared)
         self.run.open(self.job, accept_changes=self.resume)
         clear(self.run)
         say(f"run {self.job.name}, {steps} steps: {self.run.url}")
