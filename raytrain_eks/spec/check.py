@@ -42,7 +42,10 @@ def check(model: type[AnyModel], document: Document) -> AnyModel:
         from raytrain_eks.spec.mistakes import problems_of
         from raytrain_eks.spec.partial import UNSOUND, partial
 
-        found = [*document.problems, *problems_of(model, error, document)]
+        # What the reader refused is nothing in the tree, and need not be told as such.
+        refused = {(problem.line, problem.column) for problem in document.problems if problem.line}
+        of_fields = [each for each in problems_of(model, error, document) if (each.line, each.column) not in refused]
+        found = [*document.problems, *of_fields]
         raise SpecError(located(_rules(partial(model, document.data), unsound=UNSOUND), document, also=found)) from None
     found = located(_rules(value), document, also=document.problems)
     if found:

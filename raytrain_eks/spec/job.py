@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat
+from pydantic import BeforeValidator, Field, NonNegativeInt
 
 from raytrain_eks.spec import quantity
 from raytrain_eks.spec.engine import Auto, Engine, Xla
@@ -38,6 +38,8 @@ __all__ = [
     "Workers",
 ]
 
+MOST_SEQUENCES = 10_000_000
+"""Of a global batch; the largest that were published have some tens of thousands."""
 RUN_NAME = r"^[a-z]([-a-z0-9]{0,45}[a-z0-9])?$"
 _RUN_NAME = re.compile(RUN_NAME.replace("$", r"\Z"))
 
@@ -134,7 +136,7 @@ class Stop(Model):
     steps: Whole | None = Aside(None)
     """Optimizer steps."""
 
-    epochs: PositiveFloat | None = Aside(None)
+    epochs: Annotated[float, Field(ge=1e-6, le=1e6)] | None = Aside(None)
     """Passes over the training data; 0.5 is half of it."""
 
     tokens: Count | None = Aside(None)
@@ -258,6 +260,15 @@ class Job(Model):
             why = f"must be a multiple of data.sequence_length, which is {length}"
             fix = f"write {below} or {below + length}" if below else f"write {length}"
             yield Problem(path="batch.tokens", rule=why, fix=fix)
+
+    @rule
+    def _batch_can_be(self) -> Iterator[Problem]:
+        if self.batch.tokens is self.batch.sequences is None:
+            return
+        if self.global_sequences > MOST_SEQUENCES:
+            path, length = ("sequences", 1) if self.batch.tokens is None else ("tokens", self.data.sequence_length)
+            why = f"is more than {MOST_SEQUENCES:,} sequences in one step, and no run has as many"
+            yield Problem(path=f"batch.{path}", rule=why, fix=f"write at most {MOST_SEQUENCES * length}")
 
     @rule
     def _micro_fits(self) -> Iterator[Problem]:

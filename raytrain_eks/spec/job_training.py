@@ -209,4 +209,6 @@ class Masking(Model):
     @rule
     def _some(self) -> Iterator[Problem]:
         if not 0 < quantity.share(self.share) < 1:
-            yield Problem(path="share", rule="leaves nothing to find out, or nothing to find it out from", fix="15%")
+            yield Problem(
+                path="share", rule="leaves nothing to find out, or nothing to find it out from", fix="for example 15%"
+            )

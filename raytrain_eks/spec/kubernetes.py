@@ -15,6 +15,7 @@ from raytrain_eks.spec.problem import Problem
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+DATA_KEY = re.compile(r"(?!\.\.)(?!\.\Z)[-._a-zA-Z0-9]{1,253}\Z")
 SUBNET = re.compile(r"subnet-[0-9a-f]{8,40}\Z")
 SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,40}\Z")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
@@ -38,7 +39,9 @@ def worded(test: Callable[[str], object], rule: str) -> Any:
 
     def check(value: object) -> object:
         if isinstance(value, bool | int | float):
-            raise ValueError(f"must be text; put quotes around it: {rule}")
+            # Quotes are no help where the text would be refused in its turn.
+            legal = test(str(value).lower() if isinstance(value, bool) else str(value))
+            raise ValueError(f"must be text; put quotes around it: {rule}" if legal else rule)
         if isinstance(value, str) and not test(value):
             raise ValueError(rule)
         return value
@@ -64,6 +67,7 @@ def refused(test: Callable[[str], object], rule: str) -> Any:
 
 Label = Annotated[str, worded(is_label_value, "a label's value has at most 63 letters, digits, dashes, dots or _")]
 LabelKey = Annotated[str, worded(is_label_key, "a label's key is `name` or `domain/name`, the name at most 63 long")]
+DataKey = Annotated[str, worded(DATA_KEY.match, "a Secret's key has letters, digits, dashes, dots and _, at most 253")]
 ObjectName = Annotated[str, worded(SUBDOMAIN.match, "must be lower-case letters, digits, dashes and dots, at most 253")]
 LabelName = Annotated[str, worded(DNS_LABEL.match, "must be lower-case letters, digits and dashes, at most 63")]
 Variable = Annotated[str, worded(_VARIABLE.match, "a variable's name has letters, digits and _, no digit first")]
@@ -75,7 +79,7 @@ class SecretKey(Model):
     name: ObjectName
     """The Secret."""
 
-    key: str
+    key: DataKey
     """The key in it."""
 
 

@@ -87,6 +87,9 @@ def _check_list(value: Any, entry: str, path: str) -> Iterator[Problem]:
         return
     inner, key, _ = _list_of(entry)
     for index, item in enumerate(value):
+        if item is None:
+            fix = "fill it, or take the dash out"
+            yield Problem(path=f"{path}.{index}", rule="an entry of the list is empty", fix=fix)
         if key and isinstance(item, Mapping) and key not in item:
             rule = f"entries of this list are merged by `{key}`, and this one has none"
             yield Problem(path=f"{path}.{index}", rule=rule)
@@ -97,7 +100,8 @@ def _check_scalar(value: Any, entry: str, path: str) -> Iterator[Problem]:
     wrong = not isinstance(value, _SCALARS[entry]) or (isinstance(value, bool) and entry != "boolean")
     if wrong:
         word = _WORDS.get(entry, "a quantity")
-        fix = 'put quotes around it: "..."' if entry == "string" and isinstance(value, bool | int | float) else None
+        quoted = f'put quotes around it: "{str(value).lower() if isinstance(value, bool) else value}"'
+        fix = quoted if entry == "string" and isinstance(value, bool | int | float) else None
         yield Problem(path=path, value=_short(value), rule=f"must be {word}", fix=fix)
     elif entry == "quantity" and ".resources." in f"{path}.":
         try:

@@ -102,3 +102,11 @@ def test_a_file_of_another_kind_says_so(write):
 
 def test_kind_may_be_left_out_where_it_is_known(write):
     assert "kind" not in [found.path for found in problems(write("name: x\n"), expect="Job")]
+
+
+def test_what_the_reader_refuses_is_one_problem(write):
+    """A text with a NUL is no text in the tree; that nothing is written there would be a second problem."""
+    with pytest.raises(SpecError) as error:
+        load(write('kind: Cluster\nname: "c\\0"\nregion: us-west-2\nworkers: [{name: w, nodes: 1}]\n'))
+    rules = [problem.rule for problem in error.value.problems if problem.path == "name"]
+    assert rules == ["the text holds a NUL or half of a surrogate pair"]

@@ -15,7 +15,7 @@ from raytrain_eks.lint.pods import Pod
 from raytrain_eks.lint.resource import Resource
 from raytrain_eks.lint.served import is_served
 from raytrain_eks.lint.tree import get, items, mapping, placeholder, text
-from raytrain_eks.spec.kubernetes import DNS_1035, DNS_LABEL, SUBDOMAIN
+from raytrain_eks.spec.kubernetes import DATA_KEY, DNS_1035, DNS_LABEL, SUBDOMAIN
 from raytrain_eks.spec.problem import shown
 from raytrain_eks.spec.source import Path
 
@@ -42,7 +42,7 @@ _SUBDOMAIN = Form(SUBDOMAIN.match, "lower-case letters, digits, dashes and dots,
 _LABEL = Form(DNS_LABEL.match, "lower-case letters, digits and dashes, at most 63", 63, r"[^a-z0-9]+")
 _SERVICE = Form(DNS_1035.match, "lower-case letters, digits and dashes, a letter first, at most 63", 63, r"[^a-z0-9]+")
 _SEGMENT = Form(lambda name: name not in (".", "..") and not {"/", "%"} & set(name), "anything without / and %", 253)
-_KEY = Form(re.compile(r"(?!\.\.)(?!\.\Z)[-._a-zA-Z0-9]{1,253}\Z").match, "letters, digits, -, _ and dots", 253)
+_KEY = Form(DATA_KEY.match, "letters, digits, -, _ and dots", 253)
 _PORT = Form(
     re.compile(r"(?!.*--)(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z").match,
     "lower-case letters, digits and single dashes, at most 15",
