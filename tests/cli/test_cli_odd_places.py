@@ -86,7 +86,11 @@ def test_of_a_folder_only_files_are_read(verb, root, tmp_path, capsys):
 
 
 def test_lint_of_standard_input_is_utf8_whatever_the_locale(monkeypatch, capsys):
-    for content, code in [(b"\xff\xfe\x00", 3), ("\ufeffapiVersion: v1\nkind: é\nmetadata: {name: e}\n".encode(), 0), (b"", 0)]:
+    for content, code in [
+        (b"\xff\xfe\x00", 3),
+        ("\ufeffapiVersion: v1\nkind: é\nmetadata: {name: e}\n".encode(), 0),
+        (b"", 0),
+    ]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
         assert said(capsys, "lint", "-")[0] == code
 
