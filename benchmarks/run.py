@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = ("startup", "kube_client", "render", "loop", "engines", "checkpoint", "mirror", "data", "packing")
+NAMES = ("startup", "kube_client", "render", "loop", "engines", "checkpoint", "mirror", "data", "packing", "sweep")
 LABELS = ("row", "what", "name", "case", "stream")
 HIDDEN = {"benchmark", "target", *LABELS}
 

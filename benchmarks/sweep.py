@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODEL = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 MODEL |= {"num_attention_heads": 4, "max_position_embeddings": 64, "vocab_size": 512}
 STEPS, TRIALS, BATCH, LENGTH = 40, 6, 16, 64
+PARTS = ("overhead", "efficiency")
 SLOTS = 2
 SWEEP = """
 kind: Sweep
@@ -183,7 +184,7 @@ def overhead(folder: Path, env: dict[str, str], rounds: int) -> list[dict[str, A
     ]
 
 
-def efficiency(folder: Path, env: dict[str, str], seeds: list[int]) -> list[dict[str, Any]]:
+def efficiency(folder: Path, env: dict[str, str], seeds: Sequence[int]) -> list[dict[str, Any]]:
     """A row for each seed: the best of random search and of ASHA, and the steps of each."""
     found = []
     for seed in seeds:
@@ -202,21 +203,33 @@ def _best(body: dict[str, Any]) -> float:
     return float(next(trial["value"] for trial in body["trials"] if trial["trial"] == body["best"]))
 
 
+def measured(parts: Sequence[str] = PARTS, rounds: int = 2, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, Any]:
+    """The rows of each part."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="bench-sweep-") as name, ray(Path(name)) as env:
+        if "overhead" in parts:
+            found["overhead"] = overhead(Path(name), env, rounds)
+        if "efficiency" in parts:
+            found["efficiency"] = efficiency(Path(name), env, seeds)
+    return found
+
+
+def rows() -> list[dict[str, Any]]:
+    """For the table of `make bench`."""
+    found = measured()
+    efficient = [row | {"what": f"ASHA, seed {row['seed']}", "target": "steps <= 0.35"} for row in found["efficiency"]]
+    return found["overhead"] + efficient
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--part", action="append", choices=["overhead", "efficiency"])
+    parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, action="append")
     given = parser.parse_args()
-    parts = given.part or ["overhead", "efficiency"]
-    with tempfile.TemporaryDirectory(prefix="bench-sweep-") as name, ray(Path(name)) as env:
-        folder = Path(name)
-        machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "load": os.getloadavg()[0]}
-        found: dict[str, Any] = {"machine": machine}
-        if "overhead" in parts:
-            found["overhead"] = overhead(folder, env, given.rounds)
-        if "efficiency" in parts:
-            found["efficiency"] = efficiency(folder, env, given.seed or [0, 1, 2])
+    parts = given.part or PARTS
+    machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "load": os.getloadavg()[0]}
+    found = {"machine": machine} | measured(parts, given.rounds, given.seed or (0, 1, 2))
     print(json.dumps(found, indent=2))
     for part in parts:
         rows = found[part]

@@ -1,6 +1,7 @@
 """Who may import what: pure rooms stay pure, the command line stays light, and data flows in one direction."""
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -65,7 +66,14 @@ def imports_of(path: Path) -> set[str]:
 
 
 MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
-IMPORTS = {module: imports_of(path) for module, path in MODULES.items()}
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Module -> what it imports; parsed when the first test asks, since every worker process collects this file."""
+    return {module: imports_of(path) for module, path in MODULES.items()}
+
+
 PURE_MODULES = sorted(module for module in MODULES if module.split(".")[1:2] and module.split(".")[1] in PURE)
 
 
@@ -74,7 +82,7 @@ def reachable(module: str) -> dict[str, str]:
     found, queue = {module: ""}, [module]
     while queue:
         here = queue.pop()
-        for name in sorted(IMPORTS.get(here, ())):
+        for name in sorted(imports().get(here, ())):
             if name not in found:
                 found[name] = here
                 queue.append(name)
@@ -96,7 +104,7 @@ def test_rooms_are_imported_in_one_direction():
     against = []
     for module in PURE_MODULES:
         room = module.split(".")[1]
-        for name in IMPORTS[module]:
+        for name in imports()[module]:
             parts = name.split(".")
             if parts[0] == "raytrain_eks" and len(parts) > 1 and (PACKAGE / parts[1]).is_dir():
                 against += [(module, name)] if parts[1] != room and parts[1] not in BELOW[room] else []
@@ -104,13 +112,13 @@ def test_rooms_are_imported_in_one_direction():
 
 
 def test_only_the_command_line_uses_click():
-    for module, names in IMPORTS.items():
+    for module, names in imports().items():
         if not module.startswith("raytrain_eks.cli"):
             assert not any(name.split(".")[0] == "click" for name in names), module
 
 
 def test_nothing_in_the_package_imports_the_command_line():
-    for module, names in IMPORTS.items():
+    for module, names in imports().items():
         if not module.startswith(("raytrain_eks.cli", "raytrain_eks.__main__")):
             assert not any(name.startswith("raytrain_eks.cli") for name in names), module
 

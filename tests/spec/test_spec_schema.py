@@ -1,5 +1,6 @@
 """The JSON Schema for editors: valid itself, lets every example through, and names what a field is."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -20,7 +21,11 @@ from raytrain_eks.spec.source import read_documents
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [path for folder in ("jobs", "cluster_specs") for path in sorted((ROOT / folder).glob("*.yaml"))]
 FILES = [path for path in FILES if any(f"kind: {kind}\n" in path.read_text() for kind in KINDS)]
-VALIDATORS = {kind: jsonschema.Draft202012Validator(json_schema(model_of(kind))) for kind in KINDS}
+
+
+@functools.cache
+def validator(kind: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json_schema(model_of(kind)))
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -58,11 +63,11 @@ def test_patterns_are_javascripts(kind):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_examples_are_valid(path):
     (document,) = read_documents(path.read_text(), str(path))
-    VALIDATORS[type(load(path)).__name__].validate(document.data)
+    validator(type(load(path)).__name__).validate(document.data)
 
 
 def accepts(data) -> bool:
-    return VALIDATORS["Job"].is_valid(data)
+    return validator("Job").is_valid(data)
 
 
 @pytest.mark.parametrize(
