@@ -1,7 +1,8 @@
 """Builds `config_fields.csv`, the fields of the configs of common language models, from the package transformers.
 
 Run as `python -m raytrain_eks.spec.build_config_fields`; only developers need that package. Its modules are read and
-not imported, since they would bring torch with them. The row without a family holds what every config has.
+not imported, since they would bring torch with them. The row without a family holds what every config has. A
+field whose values are of one simple type has it behind a colon: `hidden_size:int`.
 """
 
 import ast
@@ -50,8 +51,9 @@ def table(source: Path) -> dict[str, tuple[str, ...]]:
                 found.setdefault(family, ())
             if family in FAMILIES:
                 bases = [classes[name] for name in map(_name, each.bases) if name in classes]
-                fields = {name for one in (each, *bases) for name in (*_fields(one), *_renamed(one))}
-                found[family] = tuple(sorted(fields))
+                # The last word on a field is the class's own, which has its type.
+                fields = [name for one in (*bases, each) for name in (*_renamed(one), *_fields(one))]
+                found[family] = tuple(sorted({name.partition(":")[0]: name for name in fields}.values()))
     return dict(sorted(found.items()))
 
 
@@ -68,12 +70,20 @@ def _fields(found: ast.ClassDef) -> Iterator[str]:
     """Fields with a type, and what the class takes out of its further arguments."""
     for node in found.body:
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
-            yield _name(node.target)
+            yield _name(node.target) + _type(ast.unparse(node.annotation))
     if found.name == "PreTrainedConfig":
         return
     for call in ast.walk(found):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _name(call.func.value) == "kwargs":
             yield from (str(word.value) for word in call.args[:1] if isinstance(word, ast.Constant))
+
+
+def _type(annotation: str) -> str:
+    """`:int` for `int | None`, `:float` for a number of either kind, nothing for what is of several types."""
+    kinds = {kind.strip() for kind in annotation.split("|")} - {"None"}
+    if kinds in ({"float"}, {"int", "float"}):
+        return ":float"
+    return f":{kinds.pop()}" if kinds in ({"int"}, {"bool"}, {"str"}) else ""
 
 
 def _renamed(found: ast.ClassDef) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Misspelt fields of a model's config, which transformers takes without a word and ignores.
+"""Misspelt fields of a model's config, which transformers takes without a word and ignores; values of another type.
 
 A config may hold any further field, so only a name is told that is one slip away from a field of its family: a letter
 too many, too few or another one, two that changed places, or another way to write the same words. The table is built
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+_WORDS = {"bool": "true or false", "str": "text", "float": "a number", "int": "a whole number"}
 SHORTEST = 5
 """Letters of a field below which one slip is no evidence."""
 
@@ -35,6 +36,25 @@ def misspelt(config: Mapping[str, Any], sizes: tuple[str, ...]) -> Iterator[tupl
         wanted = [name for name in near if name in sizes] if key in elsewhere else near
         if len(wanted) == 1:
             yield key, wanted[0]
+
+
+def mistyped(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each field whose value is not of the only type that it may have, with that type as people call it.
+
+    An empty value is the family's default, and a whole number is a number.
+    """
+    family = config.get("model_type")
+    if not isinstance(family, str):
+        return
+    types = _table().get(family, {})
+    for key, value in config.items():
+        kind = types.get(key, "")
+        if value is None or not kind:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        right = {"bool": isinstance(value, bool), "str": isinstance(value, str), "float": number, "int": number}[kind]
+        if not right or (kind == "int" and isinstance(value, float)):
+            yield key, _WORDS[kind]
 
 
 def family_meant(family: str) -> str | None:
@@ -73,7 +93,9 @@ def _letters(text: str) -> str:
 
 
 @cache
-def _table() -> dict[str, tuple[str, ...]]:
-    """Family -> the fields of its config; an empty family for those of all."""
+def _table() -> dict[str, dict[str, str]]:
+    """Family -> field of its config -> `int`, `float`, `bool` or `str`, nothing where it may have several types; an
+    empty family for the fields of all."""
     with (Path(__file__).parent / "config_fields.csv").open(newline="", encoding="utf-8") as file:
-        return {row["family"]: tuple(row["fields"].split()) for row in csv.DictReader(file)}
+        rows = [(row["family"], row["fields"].split()) for row in csv.DictReader(file)]
+    return {family: {name: kind for name, _, kind in (word.partition(":") for word in words)} for family, words in rows}

@@ -69,6 +69,16 @@ class ModelSource(Model):
             yield Problem(path=f"config.{name}", rule=rule)
 
     @rule
+    def _types(self) -> Iterator[Problem]:
+        from raytrain_eks.spec.config_fields import mistyped
+
+        config = self.config or {}
+        for name, kind in mistyped(config):
+            # What is no size is told below; a list of sizes, one for each layer, is some families' own.
+            if name not in SIZES or isinstance(config[name], Mapping):
+                yield Problem(path=f"config.{name}", rule=f"must be {kind}, or transformers refuses the config")
+
+    @rule
     def _json(self) -> Iterator[Problem]:
         for path in _not_finite(self.config, "config"):
             yield Problem(path=path, rule="a config is JSON, which has no infinity and no NaN")

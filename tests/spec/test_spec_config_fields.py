@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from raytrain_eks.spec import build_config_fields
-from raytrain_eks.spec.config_fields import family_meant, misspelt, one_slip
+from raytrain_eks.spec.config_fields import family_meant, misspelt, mistyped, one_slip
 from raytrain_eks.spec.job_training import SIZES, ModelSource
 from raytrain_eks.spec.problem import SpecError
 
@@ -44,6 +44,30 @@ def test_a_slip_is_told_with_the_field_that_was_meant(config, found):
 )
 def test_what_is_no_slip_is_left_alone(config):
     assert list(misspelt(config, SIZES)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"tie_word_embeddings": "no"}, {"tie_word_embeddings": "true or false"}),
+        ({"rms_norm_eps": "1e-5"}, {"rms_norm_eps": "a number"}),
+        ({"hidden_act": 3, "pretraining_tp": 1.5}, {"hidden_act": "text", "pretraining_tp": "a whole number"}),
+        ({"use_cache": 1, "attention_dropout": True}, {"use_cache": "true or false", "attention_dropout": "a number"}),
+        ({"rms_norm_eps": 1, "use_cache": False, "hidden_act": "silu", "head_dim": None, "mine": {}}, {}),
+        ({"eos_token_id": [1, 2], "rope_parameters": {"rope_theta": 1e4}}, {}),
+    ],
+)
+def test_values_of_another_type(fields, found):
+    assert dict(mistyped({"model_type": "llama", **fields})) == found
+    assert dict(mistyped({"model_type": "my_family", **fields})) == {}
+
+
+def test_one_mistake_in_a_size_is_one_problem():
+    for size in ("64", 64.5, 0, True, {}):
+        with pytest.raises(SpecError) as error:
+            ModelSource.parse({"config": {"model_type": "llama", "hidden_size": size}})
+        assert [problem.path for problem in error.value.problems] == ["config.hidden_size"], size
+    assert ModelSource.parse({"config": {"model_type": "llama", "hidden_size": [64]}})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +110,8 @@ def test_no_family_of_the_table_is_taken_for_another():
     assert [row["family"] for row in rows if row["family"] and family_meant(row["family"])] == []
     for row in rows:
         if row["fields"] and row["family"]:
-            assert list(misspelt({"model_type": row["family"], **dict.fromkeys(row["fields"].split(), 1)}, SIZES)) == []
+            fields = [word.partition(":")[0] for word in row["fields"].split()]
+            assert list(misspelt({"model_type": row["family"], **dict.fromkeys(fields, 1)}, SIZES)) == []
 
 
 def test_the_table_is_what_transformers_has():
