@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
@@ -18,9 +18,11 @@ SIZES = (
 )
 """Fields of a Hugging Face config that count something, in all families that have them."""
 LARGEST_SIZE = 10**9
+WHOLE_HEADS = ("arcee", "bert", "gemma2", "gpt2", "gpt_neox", "llama", "opt", "roberta")
+"""Families whose code refuses a width that is no multiple of the heads (transformers 5.24); of others some do not."""
 
 
-def is_size(value: object) -> bool:
+def is_size(value: object) -> TypeGuard[int]:
     """Whether a value of a config counts something: a whole number from 1 on that is not absurd."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIZE
 
@@ -77,6 +79,21 @@ class ModelSource(Model):
             # What is no size is told below; a list of sizes, one for each layer, is some families' own.
             if name not in SIZES or isinstance(config[name], Mapping):
                 yield Problem(path=f"config.{name}", rule=f"must be {kind}, or transformers refuses the config")
+
+    @rule
+    def _heads(self) -> Iterator[Problem]:
+        config = self.config or {}
+        width, heads = ("n_embd", "n_head") if "n_head" in config else ("hidden_size", "num_attention_heads")
+        pairs = [(heads, "num_key_value_heads", "heads share keys and values in groups of one size")]
+        if config.get("model_type") in WHOLE_HEADS:
+            pairs.append((width, heads, "each head takes the same part of it"))
+        for larger, smaller, why in pairs:
+            whole, part = config.get(larger), config.get(smaller)
+            if is_size(whole) and is_size(part) and whole % part:
+                rule = f"must be a multiple of {smaller}, which is {part}: {why}"
+                below, above = whole // part * part, (whole // part + 1) * part
+                fix = f"write {below} or {above}" if below else f"write {above}"
+                yield Problem(path=f"config.{larger}", rule=rule, fix=fix)
 
     @rule
     def _json(self) -> Iterator[Problem]:

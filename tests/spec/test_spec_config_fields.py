@@ -62,6 +62,33 @@ def test_values_of_another_type(fields, found):
     assert dict(mistyped({"model_type": "my_family", **fields})) == {}
 
 
+@pytest.mark.parametrize(
+    ("config", "path", "words"),
+    [
+        ({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 7}, "config.hidden_size", "63 or 70"),
+        ({"model_type": "gpt2", "n_embd": 3, "n_head": 4}, "config.n_embd", "write 4"),
+        (
+            {"model_type": "qwen3", "num_attention_heads": 8, "num_key_value_heads": 3},
+            "config.num_attention_heads",
+            "6 or 9",
+        ),
+        ({"model_type": "qwen3", "hidden_size": 64, "num_attention_heads": 7}, None, ""),
+        ({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2}, None, ""),
+        ({"model_type": "llama", "num_attention_heads": 7}, None, ""),
+        ({"model_type": "llama", "hidden_size": [64], "num_attention_heads": 7}, None, ""),
+    ],
+)
+def test_heads_divide_what_they_share(config, path, words):
+    if path is None:
+        assert ModelSource.parse({"config": config})
+        return
+    with pytest.raises(SpecError) as error:
+        ModelSource.parse({"config": config})
+    (problem,) = error.value.problems
+    assert problem.path == path
+    assert words in problem.fix
+
+
 def test_one_mistake_in_a_size_is_one_problem():
     for size in ("64", 64.5, 0, True, {}):
         with pytest.raises(SpecError) as error:
