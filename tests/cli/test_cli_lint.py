@@ -206,6 +206,12 @@ def test_a_list_that_was_not_meant_as_objects_is_no_finding(capsys, tmp_path, wr
     assert expected in said
 
 
+def test_what_a_template_fills_in_is_one_finding(capsys, tmp_path):
+    (tmp_path / "p.yaml").write_text(GOOD.replace("train:1", "{{ .Image }}"))
+    _, shown, _ = run(capsys, tmp_path / "p.yaml")
+    assert {line.split()[1] for line in shown.splitlines() if line[0] != " "} == {"RT011"}
+
+
 def test_a_refused_name_can_be_silenced(capsys, tmp_path):
     quiet = 'metadata: {name: Bad_Name, annotations: {raytrain-eks/lint-ignore: "RT308=a webhook renames it"}}'
     (tmp_path / "x.yaml").write_text(f"apiVersion: v1\nkind: ConfigMap\n{quiet}\n")

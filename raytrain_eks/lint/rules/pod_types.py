@@ -11,7 +11,7 @@ from typing import Any
 from raytrain_eks.lint.bundle import Bundle
 from raytrain_eks.lint.finding import Hit, Rule, Settings
 from raytrain_eks.lint.served import is_served
-from raytrain_eks.lint.tree import placeholder, text
+from raytrain_eks.lint.tree import get, placeholder, text
 from raytrain_eks.spec.config_fields import one_slip
 from raytrain_eks.spec.pod_overlay import fields_of
 from raytrain_eks.spec.problem import shown
@@ -33,7 +33,9 @@ def _pods(bundle: Bundle, settings: Settings) -> Iterator[Hit]:
     for pod in bundle.pods:
         if is_served(pod.owner) and pod.apart is None and pod.owner.kind != "ConfigMap":
             for path, reason, fix in _object(pod.spec, "PodSpec", ()):
-                yield Hit(on=pod.owner, path=(*pod.path, *path), reason=reason, fix=fix)
+                # Of a part that cannot be read, such as a template's braces, an empty mapping is left.
+                if not (pod.owner.document.problems and get(pod.spec, *path) == {}):
+                    yield Hit(on=pod.owner, path=(*pod.path, *path), reason=reason, fix=fix)
     for resource in bundle.of("", "Pod"):
         if not bundle.pods_of(resource) and isinstance(resource.get("spec"), Mapping):
             reason = "a Pod needs a list of containers"
