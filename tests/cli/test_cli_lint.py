@@ -207,7 +207,8 @@ def test_a_list_that_was_not_meant_as_objects_is_no_finding(capsys, tmp_path, wr
 
 
 def test_what_a_template_fills_in_is_one_finding(capsys, tmp_path):
-    (tmp_path / "p.yaml").write_text(GOOD.replace("train:1", "{{ .Image }}"))
+    templated = GOOD.replace("train:1", "{{ .Image }}").replace("{name: p}", "{name: p, labels: {cell: {{cell}}}}")
+    (tmp_path / "p.yaml").write_text(templated)
     _, shown, _ = run(capsys, tmp_path / "p.yaml")
     assert {line.split()[1] for line in shown.splitlines() if line[0] != " "} == {"RT011"}
 

@@ -63,7 +63,9 @@ _OLD_YAML = re.compile(r"(?i:y|n|yes|no|on|off)|[-+]?0b[01_]+|[-+]?[0-9]+(_[0-9]
 def _not_text(on: Resource, path: Path, value: object) -> bool:
     if isinstance(value, str) and isinstance(on.document, Written):
         return _OLD_YAML.fullmatch(value) is not None and on.document.plain(path) is not None
-    return value is not None and not isinstance(value, str)
+    # Of a part that cannot be read, such as a template's braces, an empty mapping is left.
+    unreadable = value == {} and bool(on.document.problems)
+    return value is not None and not isinstance(value, str) and not unreadable
 
 
 def _hit(on: Resource, path: Path, name: str) -> Hit:
