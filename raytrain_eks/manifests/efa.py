@@ -16,12 +16,14 @@ def notes(plan: ClusterPlan) -> Iterator[str]:
             "EFA: one of the nodes' security groups must allow all traffic from and to itself, by an inbound and an "
             "outbound rule that name the group; without them the first collective hangs"
         )
-    bare = [group.name for group in plan.groups if group.devices.gpus and group.image.startswith(f"{HEAD_IMAGE}:")]
-    if bare:
+    bare = [group for group in plan.groups if group.devices.gpus and group.image.startswith(f"{HEAD_IMAGE}:")]
+    if names := ", ".join(group.name for group in bare if group.devices.efa):
         yield (
-            f"{', '.join(bare)}: Ray's public image has no torch, and no OFI plugin through which NCCL reaches EFA; "
+            f"{names}: Ray's public image has no torch, and no OFI plugin through which NCCL reaches EFA; "
             "write `ray: {image: …}`, an image with both, such as one built on AWS's deep learning containers"
         )
+    if names := ", ".join(group.name for group in bare if not group.devices.efa):
+        yield f"{names}: Ray's public image has no torch; write `ray: {{image: …}}`, an image with it"
 
 
 def variables(pod: PodPlan) -> Iterator[tuple[str, str, str]]:

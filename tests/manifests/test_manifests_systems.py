@@ -305,7 +305,10 @@ def test_a_region_that_no_source_knows_takes_the_image_of_the_file():
 def test_notes_tell_what_full_bandwidth_needs():
     notes = " ".join(build(planned()).notes)
     assert "must allow all traffic from and to itself" in notes
-    assert "a100: Ray's public image has no torch" in notes
+    assert "a100: Ray's public image has no torch, and no OFI plugin" in notes
+    without = " ".join(build(planned(zone=None, workers=[{"name": "g", "instance": "g6e.4xlarge", "nodes": 1}])).notes)
+    assert "g: Ray's public image has no torch; write" in without
+    assert "EFA" not in without
     assert "the EKS cluster is taken to be called llm" in notes
     quiet = " ".join(build(planned({"nodes": 1}, ray={"image": "r/i:1"}, eks="ml")).notes)
     assert not [word for word in ("EFA", "public image", "taken to be") if word in quiet]
