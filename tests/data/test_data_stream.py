@@ -66,6 +66,7 @@ def seen(steps: list[list[Any]]) -> list[int]:
 units = st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(units, min_size=1, max_size=3),

@@ -61,6 +61,7 @@ def applied(kube_api, kube_client):
 # Twice is once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_twice_is_once_for_every_example(kube_api, kube_client, name):
     bodies = bodies_of(name)

@@ -76,6 +76,7 @@ def test_the_cluster_goes_before_the_nodes_under_it(kube_api, kube_client):
         assert deleted.index(later) > len(deleted) - 1 - deleted[::-1].index(earlier)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_goes_and_comes_again(kube_api, kube_client, name):
     put(kube_client, name)

@@ -106,6 +106,7 @@ def _paths(value, path=()):
 junk = st.sampled_from([None, True, 0, -1, 1.5, "", "x", [], [None], {}, {"a": None}, [[{}]], "9" * 50])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_mistake_makes_a_rule_fall_over(documents, data):

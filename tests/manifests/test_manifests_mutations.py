@@ -129,7 +129,11 @@ def is_spec_caught(document, broken):
     return False
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    # The quick part breaks the one with the most kinds of objects.
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "mixed")) for path in EXAMPLES],
+)
 def test_every_mutation_is_caught(path, shared):
     document = read_document(path)
     plan, bundle = bundles.read(path)

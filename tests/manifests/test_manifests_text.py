@@ -65,6 +65,7 @@ def test_a_hostile_string_reads_back_as_itself_as_value_key_and_entry(value):
     assert json.loads(text.json_text([meant]))["items"] == [meant]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(hostile.filter(lambda key: len(key) < 1000), tree, min_size=1, max_size=4))
 def test_any_tree_reads_back_the_same(meant):

@@ -131,6 +131,7 @@ def paths(data: Any, at: tuple = ()) -> list[tuple]:
     return found
 
 
+@pytest.mark.slow
 @quick
 @given(text=files, data=st.data())
 def test_replaced_values(text, data):

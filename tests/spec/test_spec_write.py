@@ -74,6 +74,7 @@ configs = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     config=st.dictionaries(st.sampled_from(["a", "b c", "no", "1"]), configs),

@@ -93,6 +93,7 @@ def test_a_reader_that_waits_is_let_go():
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_long_log_takes_little_memory_however_slowly_it_is_read():
     count = 40_000
     feed = Feed(lambda: ["a"], lambda pod: (f"{number:09d} {'x' * 490}" for number in range(count)))

@@ -47,7 +47,7 @@ def faults(way: str, size: int) -> int:
 
 
 @only_glibc
-@pytest.mark.parametrize("size", [2 << 20, 16 << 20])
+@pytest.mark.parametrize("size", [2 << 20, pytest.param(16 << 20, marks=pytest.mark.slow)])
 def test_a_thread_finds_its_freed_memory_again(size):
     pages_of_a_step = 8 * size // 4096
     assert faults("kept", size) < pages_of_a_step

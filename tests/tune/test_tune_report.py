@@ -146,6 +146,7 @@ def test_no_text_of_a_person_becomes_markup(name, metric, parameters, reason):
     html(history).encode()
 
 
+@pytest.mark.slow
 def test_two_hundred_trials_with_long_curves_stay_small():
     draw = random.Random(0)
     events, losses = [], {}
